@@ -80,6 +80,23 @@ def test_another_order_takes_over_when_rates_change(monkeypatch: pytest.MonkeyPa
     assert sorted(found, key=lambda m: (m.end_us, m.id)) == expected["q0"]
 
 
+def test_another_order_takes_over_right_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "_OFTEN", 60)
+    monkeypatch.setattr(sequences, "_GAIN", 1.0)
+    rows = [(row, start // 20, end // 20) for row, start, end in ticks(Random(3), 300, 0, (50, 50, 5))]
+    expected, _ = both(rows, THREE)
+    overlapping = 0
+    for cut in range(20, 50, 3):
+        first, again = (operator([plan(THREE, "q0")], Knowledge.empty()) for _ in range(2))
+        found = [*first.feed(rows[:cut]), *first.advance(rows[cut][2])]
+        again.restore(first.snapshot())
+        found += again.feed(rows[cut : cut + 80])
+        overlapping += len(of(again)._orders) == 2
+        found += [*again.feed(rows[cut + 80 :]), *again.finish()]
+        assert sorted(found, key=lambda m: (m.end_us, m.id)) == expected["q0"]
+    assert overlapping > 3
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

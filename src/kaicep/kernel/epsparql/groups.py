@@ -121,9 +121,8 @@ class _Totals:
             times = kernels.first_times(self._seen.numbers(np.column_stack((groups, codes))), known)
         counted = self._place < 0 and weighed.best is None
         whole, op = _NOTHING if counted else self._dictionary.wholes(), FAST.index(self.aggregate.op)
-        if sums is None:
-            sums = whole[codes] * times if op in (1, 2) else times
         state = self.count, self.sum, self.best, self.wrong
+        sums = _NOTHING if sums is None else sums
         found = kernels.total(op, groups, codes, times, sums, counted, whole, *state)
         return self._results(groups[shown], *(each[shown] for each in found))
 
@@ -134,11 +133,11 @@ class _Totals:
         """Whether all values are integers that cannot overflow."""
         if self._place < 0 or self.aggregate.op == "COUNT":
             return True
-        bound = codes >= 0
-        values = self._dictionary.wholes()[codes[bound]]
+        values = self._dictionary.wholes()[codes[codes >= 0]]
         if (values == NOT_WHOLE).any():
             return False
-        return float(np.abs(self.sum).max()) + float(np.abs(values.astype(np.float64)) @ times[bound]) < MOST
+        added = float(np.abs(values.astype(np.float64)).sum()) * float(times.max(initial=1))
+        return float(np.abs(self.sum).max()) + added < MOST
 
     def _results(self, groups: Array, values: Array, counts: Array) -> Array:
         op = self.aggregate.op

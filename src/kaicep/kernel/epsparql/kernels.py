@@ -685,7 +685,7 @@ def total(op, groups, codes, times, added, rows, whole, counts, sums, bests, wro
     """A running aggregate (COUNT, SUM, AVG, MIN, MAX, SAMPLE): its value at each row, and its count.
 
     The value of the last three is a code, and -1 is none. The count is -1 where the aggregate has no value.
-    A row counts so many `times`, and is `added` to a sum. `rows` says that whole rows are counted.
+    A row counts so many `times`; what is `added` to a sum may be given. `rows`: whole rows are counted.
     """
     found, many = np.empty(len(groups), np.int64), np.empty(len(groups), np.int64)
     for i in range(len(groups)):
@@ -699,7 +699,7 @@ def total(op, groups, codes, times, added, rows, whole, counts, sums, bests, wro
                     pass
                 elif op <= 2:
                     if not wrong[group]:
-                        sums[group] += added[i]
+                        sums[group] += added[i] if len(added) else times[i] * whole[code]
                 elif not wrong[group] or op == 5:
                     best = bests[group]
                     if best < 0 or (whole[code] > whole[best] if op == 4 else whole[code] < whole[best]):

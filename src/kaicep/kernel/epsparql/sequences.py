@@ -98,7 +98,7 @@ class SequenceColumns(ColumnOperator, Keeper):
 
     def _begin(self, now: int) -> None:
         """Counts from now on."""
-        self._since, self._counts = now, [0] * len(self._sides)
+        self._since, self._counts, self._seen = now, [0] * len(self._sides), 0
         self._samples = [deque[Rows](maxlen=_SAMPLE) for _ in self._sides]
 
     def step(self, chunk: Chunk) -> Rows:
@@ -110,9 +110,11 @@ class SequenceColumns(ColumnOperator, Keeper):
             self._orders = [self._joins(functools.reduce(_pair, range(len(parts))))]
         now = max(int(each.end[-1]) for each in parts if len(each))
         self._observe(parts, now)
+        self._now = now
+        if len(self._orders) == 1:
+            return self._stepped(self._orders[0], parts, chunk)
         found = [self._stepped(each, parts, chunk) for each in self._orders]
         self._orders = [each for each in self._orders if each.until >= now]
-        self._now = now
         return Rows.merged(found)
 
     def _stepped(self, joins: _Joins, parts: Sequence[Rows], chunk: Chunk) -> Rows:
@@ -152,9 +154,11 @@ class SequenceColumns(ColumnOperator, Keeper):
             self._since = min(int(each.end[0]) for each in parts if len(each))
         for i, rows in enumerate(parts):
             if len(rows):
+                if self._counts[i] < _SAMPLE or len(rows) > 1 or self._counts[i] % 16 == 0:
+                    self._samples[i].append(rows.take(slice(-_SAMPLE, None)))
                 self._counts[i] += len(rows)
-                self._samples[i].append(rows.take(slice(-_SAMPLE, None)))
-        if sum(self._counts) < _OFTEN or now <= self._since:
+                self._seen += len(rows)
+        if self._seen < _OFTEN or now <= self._since:
             return
         if len(self._orders) == 1 and all(self._counts):
             [running] = self._orders
@@ -221,8 +225,8 @@ class SequenceColumns(ColumnOperator, Keeper):
             table.forget(now)
 
     def dump(self, before: float = math.inf) -> Any:
-        """The orders and what is kept in each."""
-        return [
+        """The last end, and the orders with what is kept in each."""
+        orders = [
             [
                 each.shape,
                 None if each.until == math.inf else each.until,
@@ -230,11 +234,13 @@ class SequenceColumns(ColumnOperator, Keeper):
             ]
             for each in self._orders
         ]
+        return [self._now, orders]
 
     def load(self, state: Any) -> None:
         """See `Keeper`."""
+        self._now, orders = state
         self._orders = []
-        for shape, until, tables in state:
+        for shape, until, tables in orders:
             joins = self._joins(_shape(shape))
             joins.until = math.inf if until is None else until
             for table, rows in zip(joins.tables, tables, strict=True):
