@@ -19,6 +19,7 @@ from kaicep.plan.nodes import (
     Extend,
     FilterSolutions,
     Grouping,
+    InsideGraph,
     Join,
     LeftJoin,
     Node,
@@ -366,6 +367,8 @@ def bindable(node: Node) -> frozenset[str]:
         return frozenset(node.names) & bindable(node.input)
     if isinstance(node, Extend):
         names.add(node.name)
+    if isinstance(node, InsideGraph) and isinstance(node.name, Variable):
+        names.add(node.name.name)
     return frozenset(names).union(*(bindable(each) for each in node.inputs()))
 
 
@@ -415,7 +418,7 @@ def _is_duration(expr: Expr) -> bool:
 
 
 def _unbounded(node: Node) -> Iterator[Node]:
-    if isinstance(node, Evaluations):
+    if isinstance(node, Evaluations | InsideGraph):
         return
     if isinstance(node, FilterSolutions) and duration_bound(node.condition) is not None:
         return
@@ -431,4 +434,10 @@ def _unbounded(node: Node) -> Iterator[Node]:
 
 
 def _joins_streams(node: Join) -> bool:
-    return all(any(isinstance(each, Bgp) for each in side.walk()) for side in (node.left, node.right))
+    return _reads_stream(node.left) and _reads_stream(node.right)
+
+
+def _reads_stream(node: Node) -> bool:
+    if isinstance(node, InsideGraph):
+        return False
+    return isinstance(node, Bgp) or any(map(_reads_stream, node.inputs()))

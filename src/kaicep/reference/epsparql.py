@@ -27,6 +27,7 @@ from kaicep.reference.sparql import (
     Solution,
     Streams,
     TimedGraph,
+    TriplesByPattern,
     evaluate,
     moments,
     new_solutions,
@@ -44,6 +45,10 @@ class Entailment(Protocol):
 
     def entails_with(self, triples: Iterable[Triple], /) -> frozenset[Triple]:
         """The triples, and what follows from them and the knowledge but not without them."""
+        ...
+
+    def graphs(self) -> Mapping[Term, TriplesByPattern]:
+        """What is stated in each named graph."""
         ...
 
 
@@ -89,6 +94,10 @@ class _TripleReader:
             for each in self.entailed(triple):
                 yield each, interval
 
+    def graph(self, occurrences: Iterable[Occurrence], streams: Streams) -> TimedGraph:
+        """These occurrences, windows on streams, and the knowledge with its named graphs."""
+        return TimedGraph(self.knowledge, occurrences, streams, self.knowledge.graphs())
+
     def entailed(self, triple: Triple) -> frozenset[Triple]:
         """A triple and what it entails."""
         if triple not in self._entailed:
@@ -126,7 +135,7 @@ def _settled(
         seen: list[dict[str, _Occurrences]] = []
         while True:
             occurrences = reader.read((past | now).union(*derived.values()))
-            graph = TimedGraph(reader.knowledge, occurrences, streams)
+            graph = reader.graph(occurrences, streams)
             again = {rule.name: _derived(rule, evaluate(_body(rule), graph)) for rule in rules}
             again = {name: {each for each in found if each[1][1] == end} for name, found in again.items()}
             if again == derived:
@@ -142,7 +151,7 @@ def _settled(
             seen.append(again)
             derived = again
         past = (past | now).union(*derived.values())
-    return TimedGraph(reader.knowledge, reader.read(past), streams)
+    return reader.graph(reader.read(past), streams)
 
 
 def _grown(
@@ -153,7 +162,7 @@ def _grown(
     Thus a runaway rule is noticed within seconds: in rounds of one triple, the other way takes the
     square of their number.
     """
-    graph = TimedGraph(reader.knowledge, streams=streams)
+    graph = reader.graph((), streams)
     counts = {rule.name: Counter[int]() for rule in rules}
     known: _Occurrences = set()
     coming = stream

@@ -672,9 +672,9 @@ def evaluations(node: Evaluations, graph: TimedGraph, given: Bindings) -> Iterat
     for interval, inside in moments(node.windows, graph):
         now: list[Solution] = []
         if any(triples for triples in inside.values()):
-            view = TimedGraph(graph.knowledge)
+            view = TimedGraph(graph.knowledge, graphs=graph.graphs)
             view.windows = {
-                window: TimedGraph(graph.knowledge, [(each, None) for each in triples])
+                window: TimedGraph(graph.knowledge, [(each, None) for each in triples], graphs=graph.graphs)
                 for window, triples in inside.items()
             }
             now = [Solution(each.bindings) for each in evaluate(node.input, view, given)]

@@ -40,7 +40,7 @@ from kaicep.kernel.epsparql.exists import Probe, is_choice, mentioned
 from kaicep.kernel.epsparql.expressions import Value, existences
 from kaicep.kernel.epsparql.groups import GroupedColumns
 from kaicep.kernel.epsparql.pairs import Apart, GroupedPairs, apart, by_end
-from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
+from kaicep.kernel.epsparql.reading import NOTHING_KNOWN, TYPE, KnownFacts, StreamReader
 from kaicep.kernel.epsparql.sequences import SequenceColumns, sequence
 from kaicep.kernel.epsparql.state import Keeper, OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
@@ -56,6 +56,7 @@ from kaicep.plan.nodes import (
     Extend,
     FilterSolutions,
     Grouping,
+    InsideGraph,
     InsideWindow,
     Join,
     LeftJoin,
@@ -208,6 +209,8 @@ class _Builder:
                 return self._windows(node)
             case InsideWindow(below, window):
                 return WindowColumns(replace(self, window=window).operator(below, bound), window)
+            case InsideGraph():
+                return self._in_graphs(node)
             case Solutions(below, names, distinct):
                 seen = {name: text for name, text in self.given.items() if name in names}
                 inner = replace(self, given=seen).operator(below, bound, timeless)
@@ -507,6 +510,35 @@ class _Builder:
         self._keep(made)
         shared.context.windows.append(made)
         return self._restricted(made, self.given)
+
+    def _in_graphs(self, node: InsideGraph) -> ColumnOperator:
+        """GRAPH: what is stated in named graphs is evaluated here, once and for all. It has no time."""
+        dictionary, graphs = self.shared.dictionary, self.shared.context.facts.graphs
+        if not isinstance(node.name, Variable):
+            names, rows = self._in_graph(node.input, graphs.get(str(node.name), KnownFacts(NOTHING_KNOWN)))
+            return self._restricted(Given(names, rows, self.at_once), self.given)
+        names, found = self._in_graph(node.input, KnownFacts(NOTHING_KNOWN))[0], list[tuple[int, ...]]()
+        place = names.index(node.name.name) if node.name.name in names else None
+        for name, facts in graphs.items():
+            code = dictionary.code(name)
+            for row in self._in_graph(node.input, facts)[1]:
+                if place is None:
+                    found.append((*row, code))
+                elif row[place] in (-1, code):
+                    found.append((*row[:place], code, *row[place + 1 :]))
+        names = names if place is not None else (*names, node.name.name)
+        return self._restricted(Given(names, found, self.at_once), self.given)
+
+    def _in_graph(self, node: Node, facts: KnownFacts) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
+        """The variables and the solutions of a group over these facts alone."""
+        context = OperatorContext(facts, self.shared.context.query, self.shared.context.cap)
+        shared = _Shared(context, self.shared.dictionary, self.shared.reader)
+        builder, code = _Builder(shared, self.counts, at_once=True), self.shared.dictionary.code
+        made = builder.operator(node, 0)
+        known = OccurrenceColumns.of([(code(s), code(p), code(o), 0, 0) for s, p, o in builder.known])
+        chunk = Chunk(known, 0)
+        _step_all(builder.probes, chunk)
+        return made.names, [tuple(row) for row in made.step(chunk).values.tolist()]
 
     # --- triple patterns and paths -------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ class EpOperator:
         held: int = Limits().held,
     ) -> None:
         self._plans, self._held = plans, held
-        self._facts = KnownFacts(knowledge)
+        self._facts = KnownFacts(knowledge, knowledge.graphs())
         self._reader = StreamReader(knowledge, self._facts)
         self._limit = limit or max((each.most_derived for each in plans), default=MOST_DERIVED)
         named = "\0".join(part for each in plans for part in (each.name, each.text))
