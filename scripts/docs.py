@@ -51,9 +51,9 @@ W3C = """
 ## SPARQL, as the W3C tests it
 
 The tests of SPARQL 1.0 and 1.1 run on the reference and in process (`tests/w3c/`), all data of a test at one
-instant. *Different* are those that differ on purpose: query forms that have no place in a stream, data sets
-of several graphs, answers without a time. Each of them stands with its reason in `tests/w3c/score.py`. A test
-that is neither exact nor in that list fails.
+instant, and its named graphs as knowledge. *Different* are those that differ on purpose: query forms that
+have no place in a stream, answers without a time. Each of them stands with its reason in
+`tests/w3c/score.py`. A test that is neither exact nor in that list fails.
 
 | tests of SPARQL | exact | different |
 |---|:-:|:-:|

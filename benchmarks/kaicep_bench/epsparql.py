@@ -74,6 +74,7 @@ def measure(quick: bool = False) -> Report:
             Table("one operator, readings of two kinds on a key", _operators(size)),
             Table("one triple at a time, microseconds from `push` to its answers (medians)", _pushes(size)),
             Table("queries (5) and (6), time windows (figure 1a)", _running_sums(size)),
+            Table("mean of the prices before each price, within a duration", _means(size)),
             Table("sum over the last sequences, count windows (figure 1b)", _count_windows(size)),
             Table("sum, count and maximum in a window that slides", _windows(size)),
             Table("paths over random edges, a recursive rule", _closure(size)),
@@ -239,6 +240,26 @@ def _prices(count: int) -> Rows:
     whole = (Literal(str(random.randrange(1, 100)), XSD + "integer") for _ in range(count))
     times = (i * 370_000 for i in range(count))
     return [((Iri(BASE + "ACME"), price, each), at, at) for each, at in zip(whole, times, strict=True)]
+
+
+MEANS = """
+SELECT (AVG(?before) AS ?mean) WHERE {{
+  {{ :ACME :hasStockPrice ?before }} SEQ {{ :ACME :hasStockPrice ?price }}
+  FILTER (getDURATION() < "PT{0}S"^^xsd:duration)
+}} GROUP BY (getENDTIME() AS ?t)
+"""
+
+
+def _means(size: Size) -> list[dict[str, Cell]]:
+    """A hundred prices a second, so that a window has a hundred times as many as seconds."""
+    rows = [(triple, at // 37, at // 37) for triple, at, _ in _prices(size.slid)]
+    found: list[dict[str, Cell]] = []
+    for seconds in size.times:
+        plans = [_plan(MEANS.format(seconds))]
+        _agree(plans, rows[:300], Knowledge.empty())
+        taken, answers = _timed(lambda: len(_run(plans, rows, Knowledge.empty())))  # noqa: B023
+        found.append(_row(f"{seconds} s", len(rows), taken, answers))
+    return found
 
 
 SEQUENCES = '{ { ?x :a ?u } SEQ { ?x :b ?v } FILTER (getDURATION() < "PT2S"^^xsd:duration) }'

@@ -104,20 +104,30 @@ def explanations(query: Query) -> list[Explanation]:
         shown = [(note.rule, note.text + _because(note.depends)) for note in notes]
         if plan.name in shared:
             shown.append(("share_subplans", f"it is found together with {shared[plan.name]}, in one search"))
-        made.append(Explanation(plan, optimised, tuple(shown), tuple(_physical(query, plan, optimised))))
+        kept: tuple[tuple[str, str], ...] = ()
+        if isinstance(plan, EpPlan):
+            from kaicep.hosts.queries import explained_triples
+
+            optimised, kept = explained_triples(plan, query.knowledge)
+            if optimised != plan:
+                shown.append(("pushed", "conditions are tested where all that they mention is bound"))
+        made.append(Explanation(plan, optimised, tuple(shown), tuple(_physical(query, plan)), kept))
     return made
 
 
-def _physical(query: Query, plan: QueryPlan, optimised: QueryPlan) -> Iterator[tuple[str, str]]:
+def _physical(query: Query, plan: QueryPlan) -> Iterator[tuple[str, str]]:
     """How each host runs a query."""
     from kaicep.deployment.sessions import explained as joined
     from kaicep.history.strategies import explained as archived
     from kaicep.hosts.spark.physical import explained, physical, streamed
 
-    if isinstance(optimised, EpPlan):
-        yield "inprocess", "what fits is joined over columns, the rest event by event"
+    if isinstance(plan, EpPlan):
+        yield (
+            "inprocess",
+            "operators over columns; joins of a SEQ within a duration are put in order as it runs",
+        )
     else:
-        machine = "window" if isinstance(optimised.body, WindowAggregate) else "pattern"
+        machine = "window" if isinstance(plan.body, WindowAggregate) else "pattern"
         yield "inprocess", f"the {machine} machine, over columns"
     for part in physical(query):
         if plan.name in {each.name for each in part.queries}:

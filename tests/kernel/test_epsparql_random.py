@@ -14,6 +14,7 @@ from tests.reference.epsparql_support import SECOND, term
 from kaicep.plan.sparql import TEMPORAL_OPERATORS
 
 KNOWN = ":a :p :b . :p rdfs:subPropertyOf :q . :c :r :a . :b :r 2 . :c :s :b ."
+GRAPHS = KNOWN + " :b { :a :r :c . :c :r 2 . :a :p 1 . } :c { :a :r :b . :b :q :b . }"
 PREDICATES = [":p", ":q", ":r", ":p", ":q", ":p+", ":q*", "(:p/:r)", "^:r", "(:p|:r)", "!:p", "?w"]
 PREDICATES += ["(:p|:r)+", "(:p/:r)+", ":p?", ":p/:q*", ":p*/:r?", "(:p*|^:r)+", "(:p?/:r)*"]
 AGGREGATES = ["COUNT(*)", "COUNT(DISTINCT ?y)", "SUM(?y)", "AVG(?y)", "MIN(?y)", "MAX(?z)", "SAMPLE(?y)"]
@@ -27,7 +28,7 @@ class Maker:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.names = 0
+        self.names, self.graphs = 0, False
 
     def pick(self, *choices: str) -> str:
         return self.random.choice(choices)
@@ -59,6 +60,7 @@ class Maker:
     def element(self, depth: int) -> str:
         kinds = ["triple", "triple", "filter", "values", "bind"]
         if depth:
+            kinds += ["graph"] if self.graphs else []
             kinds += ["optional", "minus", "union", "temporal", "temporal", "temporal", "select", "sub"]
         self.names += 1
         match self.random.choice(kinds):
@@ -71,6 +73,9 @@ class Maker:
                 if depth:
                     values.append(f"IF (EXISTS {self.group(depth - 1)}, ?x, 0)")
                 return f"BIND ({self.random.choice(values)} AS ?n{self.names})"
+            case "graph":
+                inner = self.pick("", self.triple(), f"OPTIONAL {{ {self.triple()} }}", "FILTER (?x != ?y)")
+                return f"GRAPH {self.pick('?z', '?g', ':b')} {{ {self.triple()} {inner} }}"
             case "optional":
                 return f"OPTIONAL {self.group(depth - 1)}"
             case "minus":
@@ -170,9 +175,9 @@ class Maker:
         return f"{policy}CONSTRUCT {{ ?x {pick([':r', ':s'])} ?y }} WHERE {{ {body} }}"
 
 
-def agree(rows: Rows, queries: list[str], seed: int | None = None) -> None:
+def agree(rows: Rows, queries: list[str], seed: int | None = None, known: str = KNOWN) -> None:
     note("\n".join(queries))
-    expected, found = both(rows, *queries, knowledge=KNOWN, seed=seed)
+    expected, found = both(rows, *queries, knowledge=known, seed=seed)
     assert found == expected
 
 
@@ -182,6 +187,16 @@ def agree(rows: Rows, queries: list[str], seed: int | None = None) -> None:
 def test_any_query(seed: int) -> None:
     maker = Maker(seed)
     agree(maker.stream(9, 6), [maker.select(maker.group(2))])
+
+
+@pytest.mark.random
+@settings(max_examples=FEWER, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_any_query_of_named_graphs(seed: int) -> None:
+    maker = Maker(seed)
+    maker.graphs = True
+    asked = f"{{ {maker.triple()} GRAPH {maker.pick('?g', ':b')} {{ {maker.triple()} }} {maker.element(2)} }}"
+    agree(maker.stream(9, 6), [maker.select(asked), maker.select(maker.group(2))], seed, GRAPHS)
 
 
 @pytest.mark.random

@@ -79,7 +79,7 @@ def test_chi(text, message, place, hint):
         ("SELECT ?x { ?x p 1 } ORDER BY ?x", "ORDER BY is not possible", "ORDER", ""),
         ("SELECT ?x { ?x p 1 } LIMIT 1", "LIMIT is not possible", "LIMIT", ""),
         ("SELECT ?x { ?x p 1 } OFFSET 1", "OFFSET is not possible", "OFFSET", ""),
-        ("SELECT ?x { GRAPH ?g { ?x p 1 } }", "GRAPH is not supported", "GRAPH", ""),
+        ("SELECT ?x { GRAPH { ?x p 1 } }", "the name of a graph after GRAPH", "{", ""),
         ("SELECT ?x { {?x p 1} SEQOPTIONAL {?x p 2} }", "timewise monotone", "SEQOPTIONAL", "OPTIONALSEQ"),
         ("SELECT ?x { {?x p 1} SEK {?x p 2} }", "found SEK", "SEK", "did you mean SEQ?"),
         ("SELECT ?x { ?x p 1 SEQ ?x p 2 }", "SEQ belongs between two groups", "SEQ", "braces"),

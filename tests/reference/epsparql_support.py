@@ -58,7 +58,7 @@ def plan(text: str, name: str = "q") -> EpPlan:
 
 def knowledge_of(text: str) -> Knowledge:
     return Knowledge.parse(
-        f"@prefix : <{BASE}> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n{text}"
+        f"@prefix : <{BASE}> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n{text}", "trig"
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.reference.epsparql_support import answers, run
+from tests.reference.epsparql_support import answers, plan, run
 
+import kaicep as kai
+from kaicep.errors import Mistake
 from kaicep.plan.terms import XSD, Iri, Literal
 
 OAKS = ":Oak rdfs:subClassOf :Plant . :touches rdfs:subPropertyOf :near . :near rdfs:range :Thing ."
@@ -103,3 +105,15 @@ def test_a_term_comes_out_as_it_came_in() -> None:
     row = ((Iri("urn:a"), Iri("urn:v"), Literal("2026-01-01T01:00:00+02:00", XSD + "dateTime")), 1, 1)
     [match] = run([row], "SELECT ?t (HOURS(?t) AS ?h) (TZ(?t) AS ?z) { ?x ?p ?t }")["q0"]
     assert [each["value"] for each in match.select.values()] == ["2026-01-01T01:00:00+02:00", "1", "+02:00"]
+
+
+def test_nothing_has_a_time_inside_of_a_named_graph() -> None:
+    for inside in ("{ ?x in ?y } SEQ { ?y in ?z }", "?x in ?y MINUS { { ?x v ?y } NOT { ?y v ?z } }"):
+        with pytest.raises(Mistake, match="what is stated in a named graph has no time"):
+            plan(f"SELECT * WHERE {{ ?x v ?n GRAPH :plan {{ {inside} }} }}")
+
+
+def test_a_named_graph_keeps_no_state_and_binds_its_name() -> None:
+    query = "SELECT ?x ?g WHERE { ?x :v ?n GRAPH ?g { ?x :in ?r . ?r :on ?z OPTIONAL { ?r :in ?b } } }"
+    [found] = kai.compile(query, language="EP-SPARQL").program.queries
+    assert found.warnings == ()

@@ -55,7 +55,7 @@ class Case:
     query: Path
     data: Path | None = None
     result: Path | None = None
-    named: bool = False
+    named: tuple[Path, ...] = ()
 
 
 def folder_of_suite() -> Path:
@@ -107,8 +107,8 @@ def _case(graph: _Described, subject: Any, kind: str) -> Case | None:
     if isinstance(action, ox.NamedNode):
         return Case(name, _KINDS[kind], _path(action))
     data = graph.one(action, f"{_QT}data")
-    named = any(graph.all(action, f"{_QT}{each}") for each in ("graphData", "serviceData"))
     query = _path(graph.one(action, f"{_QT}query"))
+    named = tuple(_path(each) for each in graph.all(action, f"{_QT}graphData"))
     return Case(name, _KINDS[kind], query, data and _path(data), result and _path(result), named)
 
 
@@ -136,7 +136,7 @@ def run(case: Case, host: str) -> tuple[set[Row] | set[Triple], set[Row] | set[T
     """What a test gives on a host, and what it must give."""
     plan = plan_of(case)
     stream = [(each, INSTANT, INSTANT) for each in _triples(case.data)]
-    knowledge = Knowledge.parse("", reasoning="none")
+    knowledge = Knowledge.parse("\n".join(_stated(case.named)), "nq", reasoning="none")
     if host == "reference":
         matches = run_epsparql([plan], stream, knowledge)["q"]
     else:
@@ -162,6 +162,13 @@ def same(found: Any, expected: Any) -> bool:
 def _triples(path: Path | None) -> Iterator[Triple]:
     if path is not None:
         yield from map(triple_of, _quads(path))
+
+
+def _stated(graphs: Iterable[Path]) -> Iterator[str]:
+    """Named graphs as N-Quads."""
+    for path in graphs:
+        for s, p, o in _triples(path):
+            yield f"{s} {p} {o} <{path.as_uri()}> ."
 
 
 def _of_json(value: Mapping[str, str]) -> Term:

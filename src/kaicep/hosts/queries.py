@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kaicep.hosts.routing import Gate, Routing, gate_of
 from kaicep.kernel.absent import AbsentMachine
 from kaicep.kernel.batches import ColumnSorter
 from kaicep.kernel.columns import Matches, Strings
-from kaicep.kernel.epsparql import EpOperator, Sent
+from kaicep.kernel.epsparql import EpOperator, Sent, pushed
 from kaicep.kernel.operator import KernelOperator, Limits, Semantics
 from kaicep.kernel.patterns import PatternMachine
 from kaicep.kernel.sort import Parts, Sorter
@@ -338,6 +338,11 @@ class TripleQueries:
             state = self.operator.snapshot()
             self.operator = self._made(knowledge)
             self.operator.restore(state)
+
+
+def explained_triples(plan: EpPlan, knowledge: Knowledge) -> tuple[EpPlan, tuple[tuple[str, str], ...]]:
+    """An EP-SPARQL query as it is run, and what its operators keep for how long."""
+    return replace(plan, root=pushed(plan.root)), tuple(EpOperator([plan], knowledge).kept())
 
 
 @dataclass(frozen=True)

@@ -468,7 +468,6 @@ _REFUSED = {
     "ORDER": ("ORDER BY is not possible on a stream: matches come in the order of their end", _NO_ORDER),
     "LIMIT": ("LIMIT is not possible on a stream: there is no last match", _NO_ORDER),
     "OFFSET": ("OFFSET is not possible on a stream: matches come as they happen", _NO_ORDER),
-    "GRAPH": ("GRAPH is not supported: stream and knowledge are one graph", "leave GRAPH and its name out"),
     "SERVICE": (
         "SERVICE is not supported: an answer must depend on stream and knowledge alone",
         "load that knowledge beside the rest",
@@ -505,9 +504,8 @@ class Groups:
             "MINUS": self._minus,
             "BIND": self._bind,
             "VALUES": self._values,
+            "GRAPH": self._in_graph,
         }
-        if not temporal:
-            self._elements["GRAPH"] = self._in_graph
 
     def group(self, where: str) -> sparql.Group:
         """`{ ... }`; `where` says in words what it belongs to."""

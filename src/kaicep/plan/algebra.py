@@ -120,7 +120,8 @@ def _windows(group: Group, inside: bool) -> Node:
         return _UNIT
     node: Node = _UNIT
     for each in blocks:
-        _refuse_time(each.group)
+        hint = "put the operator between WINDOW blocks, or leave the window out"
+        _refuse_time(each.group, "what is in a window has no time of its own", hint)
         found = nodes.InsideWindow(translate(each.group), each.window)
         node = found if node == _UNIT else Join(node, found)
     return node if inside else nodes.Evaluations(node, _together(blocks))
@@ -135,12 +136,11 @@ def _together(blocks: list[InWindow]) -> tuple[WindowClause, ...]:
     return windows
 
 
-def _refuse_time(group: Group) -> None:
-    """Inside of a window nothing has a time."""
+def _refuse_time(group: Group, message: str, hint: str) -> None:
+    """Inside of a window and of a named graph nothing has a time."""
     for each in _elements(group):
         if isinstance(each, InWindow) or (isinstance(each, GroupOperation) and each.op != "UNION"):
-            hint = "put the operator between WINDOW blocks, or leave the window out"
-            raise Mistake("what is in a window has no time of its own", each.span, hint=hint)
+            raise Mistake(message, each.span, hint=hint)
 
 
 def _elements(group: Group) -> Iterator[Element]:
@@ -196,6 +196,8 @@ def _element(element: Element, consumption: str) -> Node:
         case GroupOperation():
             return _operation(element, consumption)
         case InGraph(name, group):
+            hint = "put the operator, or the WINDOW, outside of GRAPH"
+            _refuse_time(group, "what is stated in a named graph has no time", hint)
             return nodes.InsideGraph(translate(group), name)
         case _:
             return translate(Group((element,)), consumption)
@@ -368,7 +370,7 @@ def triple_patterns(element: Element) -> Iterator[TriplePattern]:
 # --- variables -------------------------------------------------------------------------------------
 
 
-_GROWING = (Bgp, Join, nodes.Union, FilterSolutions, Extend, ValuesTable, Solutions)
+_GROWING = (Bgp, Join, nodes.Union, FilterSolutions, Extend, ValuesTable, Solutions, nodes.InsideGraph)
 
 
 def only_grows(node: Node) -> bool:

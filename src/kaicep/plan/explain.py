@@ -46,12 +46,13 @@ class _Card:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A query, its plan as written and after the rules, what each rule did, and how hosts run it."""
+    """A query, its plan as written and after the rules, what each rule did, how it runs, what is kept."""
 
     query: QueryPlan
     optimised: QueryPlan
     notes: tuple[tuple[str, str], ...] = ()
     physical: tuple[tuple[str, str], ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
 
 
 def explain_text(explanations: Sequence[Explanation]) -> str:
@@ -71,6 +72,7 @@ def explain_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
                 "rules": [{"rule": rule, "did": text} for rule, text in each.notes],
                 "optimised": _json(_cards(each.optimised)),
                 "physical": dict(each.physical),
+                "kept": [{"what": what, "how long": long} for what, long in each.kept],
             }
             for each in explanations
         ]
@@ -93,6 +95,10 @@ def _query_lines(explanation: Explanation) -> Iterator[str]:
         yield "\nphysical"
         for host, text in explanation.physical:
             yield f"  {host}: {text}"
+    if explanation.kept:
+        yield "\nkept"
+        for what, long in explanation.kept:
+            yield f"  {what}: {long}"
 
 
 def _tree(card: _Card, first: str, rest: str) -> Iterator[str]:

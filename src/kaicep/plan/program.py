@@ -339,6 +339,8 @@ def bindable(node: nodes.Node) -> frozenset[str]:
         return frozenset(node.names) & bindable(node.input)
     if isinstance(node, nodes.Extend):
         names.add(node.name)
+    if isinstance(node, nodes.InsideGraph) and isinstance(node.name, Variable):
+        names.add(node.name.name)
     return frozenset(names).union(*(bindable(each) for each in node.inputs()))
 
 
@@ -388,7 +390,7 @@ def _is_duration(expr: Expr) -> bool:
 
 
 def _unbounded(node: nodes.Node) -> Iterator[nodes.Node]:
-    if isinstance(node, nodes.Evaluations):
+    if isinstance(node, nodes.Evaluations | nodes.InsideGraph):
         return
     if isinstance(node, nodes.FilterSolutions) and duration_bound(node.condition) is not None:
         return
@@ -404,4 +406,10 @@ def _unbounded(node: nodes.Node) -> Iterator[nodes.Node]:
 
 
 def _joins_streams(node: nodes.Join) -> bool:
-    return all(any(isinstance(each, nodes.Bgp) for each in side.walk()) for side in (node.left, node.right))
+    return _reads_stream(node.left) and _reads_stream(node.right)
+
+
+def _reads_stream(node: nodes.Node) -> bool:
+    if isinstance(node, nodes.InsideGraph):
+        return False
+    return isinstance(node, nodes.Bgp) or any(map(_reads_stream, node.inputs()))

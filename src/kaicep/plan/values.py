@@ -549,6 +549,11 @@ def add_exactly(left: int | Decimal | float, right: int | Decimal | float) -> in
     return _UNROUNDED.add(Decimal(left), Decimal(right))
 
 
+def multiply_exactly(value: int | Decimal, times: int) -> int | Decimal:
+    """An integer or a decimal so many times, with all its digits."""
+    return value * times if isinstance(value, int) else _UNROUNDED.multiply(value, Decimal(times))
+
+
 def as_double(value: int | Decimal | Fraction | float) -> float:
     """The nearest double; an infinity beyond all of them."""
     try:

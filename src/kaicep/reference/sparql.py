@@ -668,9 +668,9 @@ def evaluations(node: Evaluations, graph: TimedGraph, given: Bindings) -> Iterat
     for interval, inside in moments(node.windows, graph):
         now: list[Solution] = []
         if any(triples for triples in inside.values()):
-            view = TimedGraph(graph.knowledge)
+            view = TimedGraph(graph.knowledge, graphs=graph.graphs)
             view.windows = {
-                window: TimedGraph(graph.knowledge, [(each, None) for each in triples])
+                window: TimedGraph(graph.knowledge, [(each, None) for each in triples], graphs=graph.graphs)
                 for window, triples in inside.items()
             }
             now = [Solution(each.bindings) for each in evaluate(node.input, view, given)]
@@ -806,6 +806,10 @@ class _TripleReader:
             for each in self.entailed(triple):
                 yield each, interval
 
+    def graph(self, occurrences: Iterable[Occurrence], streams: Streams) -> TimedGraph:
+        """These occurrences, windows on streams, and the knowledge with its named graphs."""
+        return TimedGraph(self.knowledge, occurrences, streams, self.knowledge.graphs())
+
     def entailed(self, triple: Triple) -> frozenset[Triple]:
         if triple not in self._entailed:
             self._entailed[triple] = self.knowledge.entails_with([triple])
@@ -842,7 +846,7 @@ def _settled(
         seen: list[dict[str, _Occurrences]] = []
         while True:
             occurrences = reader.read((past | now).union(*derived.values()))
-            graph = TimedGraph(reader.knowledge, occurrences, streams)
+            graph = reader.graph(occurrences, streams)
             again = {rule.name: _derived(rule, evaluate(_body(rule), graph)) for rule in rules}
             again = {name: {each for each in found if each[1][1] == end} for name, found in again.items()}
             if again == derived:
@@ -858,7 +862,7 @@ def _settled(
             seen.append(again)
             derived = again
         past = (past | now).union(*derived.values())
-    return TimedGraph(reader.knowledge, reader.read(past), streams)
+    return reader.graph(reader.read(past), streams)
 
 
 def _grown(
@@ -869,7 +873,7 @@ def _grown(
     Thus a runaway rule is noticed within seconds: in rounds of one triple, the other way takes the
     square of their number.
     """
-    graph = TimedGraph(reader.knowledge, streams=streams)
+    graph = reader.graph((), streams)
     counts = {rule.name: Counter[int]() for rule in rules}
     known: _Occurrences = set()
     coming = stream

@@ -7,7 +7,8 @@ of a plan, `batches` takes instants through rules and queries, `run` is the whol
 
 from __future__ import annotations
 
+from kaicep.kernel.epsparql.answers import pushed
 from kaicep.kernel.epsparql.run import EpOperator
 from kaicep.kernel.epsparql.state import Sent
 
-__all__ = ["EpOperator", "Sent"]
+__all__ = ["EpOperator", "Sent", "pushed"]

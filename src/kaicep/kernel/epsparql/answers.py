@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import overload
+from typing import TypeVar, overload
 
 from kaicep.kernel.epsparql.dictionary import Array
 from kaicep.kernel.epsparql.expressions import BOUND_TO_PLACE, expression_variables
@@ -17,11 +17,15 @@ from kaicep.plan.nodes import (
     Bgp,
     Extend,
     FilterSolutions,
+    Grouping,
     Join,
+    LeftJoin,
+    Minus,
     Node,
     Solutions,
     Temporal,
     Triples,
+    Union,
 )
 from kaicep.plan.program import conjuncts
 from kaicep.plan.terms import sparql_json
@@ -32,7 +36,10 @@ from kaicep.plan.terms import sparql_json
 # They stay where they were as well, so that a state from before they were taken down is still judged right.
 
 
-def pushed(node: Node) -> Node:
+_N = TypeVar("_N", bound=Node)
+
+
+def pushed(node: _N) -> _N:
     """The plan with its conditions on the sides of joins too."""
     match node:
         case Solutions(below) | Triples(below):
@@ -40,9 +47,9 @@ def pushed(node: Node) -> Node:
         case FilterSolutions(below, condition):
             movable = [each for each in conjuncts(condition) if is_movable(each)]
             return replace(node, input=_with(pushed(below), movable))
-        case Extend(below):
+        case Extend(below) | Grouping(below):
             return replace(node, input=pushed(below))
-        case Join(left, right):
+        case Join(left, right) | LeftJoin(left, right) | Minus(left, right) | Union(left, right):
             return replace(node, left=pushed(left), right=pushed(right))
         case Temporal(left=left, right=right) if is_plain(node):
             return replace(node, left=pushed(left), right=pushed(right))
@@ -60,7 +67,7 @@ def _with(node: Node, parts: list[Expr]) -> Node:
 
 
 def _side(node: Node, parts: list[Expr]) -> Node:
-    bound = _bound(node)
+    bound = bound_variables(node)
     fitting = [each for each in parts if expression_variables(each) <= bound]
     if not fitting:
         return node
@@ -68,17 +75,17 @@ def _side(node: Node, parts: list[Expr]) -> Node:
     return FilterSolutions(_with(node, fitting), condition)
 
 
-def _bound(node: Node) -> set[str]:
-    """The variables that every solution binds."""
+def bound_variables(node: Node) -> set[str]:
+    """The variables that every solution of a plan binds."""
     match node:
         case Bgp(patterns):
             return {name for each in patterns for name in pattern_variables(each)}
         case FilterSolutions(below):
-            return _bound(below)
+            return bound_variables(below)
         case Join(left, right):
-            return _bound(left) | _bound(right)
+            return bound_variables(left) | bound_variables(right)
         case Temporal(left=left, right=right) if is_plain(node):
-            return _bound(left) | _bound(right)
+            return bound_variables(left) | bound_variables(right)
     return set()
 
 
@@ -92,7 +99,7 @@ def is_plain(node: Node) -> bool:
 
 
 def is_movable(expr: Expr) -> bool:
-    """Whether what a condition says depends on the variables that it names alone."""
+    """Whether a condition is true of a pair if it is of the side that binds its variables."""
     if not expression_variables(expr):
         return False
     return not any(

@@ -17,6 +17,8 @@ from kaicep.kernel.epsparql.conditions import Check
 from kaicep.kernel.epsparql.dictionary import NOT_WHOLE, Array, Dictionary
 from kaicep.kernel.epsparql.expressions import Value
 from kaicep.kernel.epsparql.tables import Rows, SolutionTable
+from kaicep.plan.terms import XSD, Literal
+from kaicep.plan.time import format_time
 
 PARTNERS, SOME, NONE, MARK = range(4)
 _FEW = 4  # values are calculated one by one
@@ -78,6 +80,7 @@ class Asker(ColumnOperator):
         self.check = check(names)
         witness = np.concatenate((second, self._loose[:, 1])) if how.witness else None
         self.table = SolutionTable(len(kept.names), second, how.keep, dictionary, witness)
+        self.table.about = kept.names
         self._known: SolutionTable | None = None
         if not how.timed and len(kept.still):
             self._known = SolutionTable(len(kept.names), second, None, dictionary)
@@ -305,6 +308,11 @@ class Extended(ColumnOperator):
         value, width = self._value, self._width
         if value.place is not None:
             return np.ascontiguousarray(rows.values[:, value.place])
+        of, code, known = self._dictionary.of, self._dictionary.code, dict[tuple[int, ...], int]()
+        if value.is_end and timed:
+            ends, which = np.unique(rows.end, return_inverse=True)
+            codes = [code(str(Literal(format_time(each), XSD + "dateTime"))) for each in ends.tolist()]
+            return np.array(codes, np.int32)[which]
         made, left = np.full(len(rows), -1, np.int32), list(range(len(rows)))
         if value.is_arithmetic and len(rows) > _FEW:
             integers = value.integers(rows.values, self._dictionary)
@@ -312,7 +320,6 @@ class Extended(ColumnOperator):
             made[whole], left = self._dictionary.integers(integers[whole]), np.flatnonzero(~whole).tolist()
         if not left:
             return made
-        of, code, known = self._dictionary.of, self._dictionary.code, dict[tuple[int, ...], int]()
         listed = rows.listed()
         for i in left:
             start, end, row = listed[i]

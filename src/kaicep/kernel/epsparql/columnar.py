@@ -193,6 +193,8 @@ class Joiner(ColumnOperator):
             SolutionTable(len(side.names), self._keys[i], None if reach[i] == -1 else reach[i], dictionary)
             for i, side in enumerate(sides)
         )
+        for table, side in zip(self.tables, sides, strict=True):
+            table.about = side.names
         self._keep = np.array([each != -1 for each in reach], np.int64)
         self._vague = np.zeros(3, np.int64)
         self._mixed = False

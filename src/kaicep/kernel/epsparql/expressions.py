@@ -75,6 +75,11 @@ def expression_variables(expr: Expr) -> set[str]:
     return {each.name for each in walk(expr) if isinstance(each, VariableRef)}
 
 
+def is_end(expr: Expr | None) -> bool:
+    """Whether it is the time at which a solution ends."""
+    return isinstance(expr, Call) and expr.op == "getendtime"
+
+
 class _Scopes:
     """What an expression sees of a solution: the variables that it names, or all where that matters."""
 
@@ -140,7 +145,10 @@ class SolutionTest:
 
 
 class Value:
-    """The value of an expression on solutions with some names; of a variable alone it is at its `place`."""
+    """The value of an expression on solutions with some names.
+
+    That of a variable alone is at its `place`, and one that `is_end` hangs on the time alone.
+    """
 
     def __init__(self, expr: Expr, names: Sequence[str], outside: Outside) -> None:
         self._expr = expr
@@ -149,6 +157,7 @@ class Value:
         self._names, calls = names, [each for each in walk(expr) if isinstance(each, Call)]
         self.is_arithmetic = bool(calls) and not outside.given and all(each.op in _EXACT for each in calls)
         """Whether it is made of integers alone wherever what it names are integers."""
+        self.is_end = is_end(expr)
         self.place: int | None = None
         if isinstance(expr, VariableRef) and expr.name in names and expr.name not in outside.given:
             self.place = names.index(expr.name)

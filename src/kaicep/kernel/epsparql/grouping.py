@@ -20,6 +20,7 @@ from kaicep.plan.values import (
     aggregate,
     as_double,
     calculate,
+    multiply_exactly,
     number,
     numeral,
     order_key,
@@ -48,8 +49,8 @@ class Running:
         self.special: list[float] = []
         self.texts: list[str] = []
 
-    def add(self, value: str | None) -> None:
-        """Takes a value."""
+    def add(self, value: str | None, times: int = 1) -> None:
+        """Takes a value, so many times."""
         if self.seen is not None:
             if value in self.seen:
                 return
@@ -57,40 +58,47 @@ class Running:
         if value is None:
             self.wrong = True
             return
-        self.count += 1
+        self.count += times
         term = term_of(value) if self.op != "COUNT" else None
         if term is None or (self.wrong and self.op != "SAMPLE"):
             return
         if self.op in ("MIN", "MAX", "SAMPLE"):
-            self._compare(value, term)
+            self.compare(value, term)
         elif self.op in ("SUM", "AVG"):
-            self._sum(term)
+            self._sum(term, times)
         else:
             self._list(term)
 
-    def _compare(self, value: str, term: Term) -> None:
+    def compare(self, value: str, term: Term) -> None:
+        """Takes the better one of the best value so far and this one."""
         if self.best is not None:
             known, new = order_key(term_of(self.best)), order_key(term)
             if not (new > known if self.op == "MAX" else new < known):
                 return
         self.best = value
 
-    def _sum(self, term: Term) -> None:
+    def _sum(self, term: Term, times: int) -> None:
         try:
             kind, value = number(term)
         except ExpressionError:
             self.wrong = True
             return
+        whole = 0 if isinstance(value, float) else multiply_exactly(value, times)
+        as_float = as_double(value)
+        if math.isfinite(as_float):
+            self.add_sum(kind, whole, times * Fraction(as_float), ())
+        else:
+            self.add_sum(kind, whole, Fraction(0), (as_float,))
+
+    def add_sum(self, kind: int, whole: int | Decimal, floating: Fraction, special: Sequence[float]) -> None:
+        """Takes a sum: of exact numbers, of all of them as doubles, and what of these is not finite."""
         if kind >= 1 and self.kind < 1:
             self.whole = Decimal(self.whole)
         self.kind = max(self.kind, kind)
-        if not isinstance(value, float):
-            self.whole = add_exactly(self.whole, value)
-        as_float = as_double(value)
-        if math.isfinite(as_float):
-            self.floating += Fraction(as_float)
-        else:  # infinities and what is not a number swallow each other: one stands for all
-            self.special = [sum([*self.special, as_float])]
+        self.whole = add_exactly(self.whole, whole)
+        self.floating += floating
+        if special:  # infinities and what is not a number swallow each other: one stands for all
+            self.special = [sum([*self.special, *special])]
 
     def _list(self, term: Term) -> None:
         try:
@@ -221,6 +229,17 @@ class Removable:
         else:
             self._special[repr(as_float)] = self._special.get(repr(as_float), 0) + sign
 
+    def add_to(self, running: Running) -> None:
+        """Gives all that there is to an aggregate of more."""
+        running.count += self._count
+        running.wrong = running.wrong or self._wrong > 0
+        if self._op in ("SUM", "AVG"):
+            kind = self._kind()
+            whole = self._whole if kind else int(self._whole)
+            running.add_sum(kind, whole, self._floating + self._small, self._not_finite())
+        elif self._op in _EXTREMES and (best := self.result()) is not None:
+            running.compare(best, term_of(best))
+
     def result(self) -> str | None:
         """The aggregate of what there is; None where it has no value."""
         if self._op == "COUNT":
@@ -236,7 +255,7 @@ class Removable:
             for line in sorted(self._lines):
                 listed.add(self._lines[line])
             return listed.result()
-        kind = max((kind for kind, many in enumerate(self._kinds) if many), default=0)
+        kind = self._kind()
         try:
             total = numeral(made := Number(kind, self._total(kind)))
             if self._op == "AVG" and self._count:
@@ -245,10 +264,16 @@ class Removable:
             return None
         return str(total)
 
+    def _kind(self) -> int:
+        return max((kind for kind, many in enumerate(self._kinds) if many), default=0)
+
+    def _not_finite(self) -> list[float]:
+        return [float(text) for text, many in self._special.items() if many]
+
     def _total(self, kind: int) -> int | Decimal | float:
         if kind < 2:
             return Decimal(self._whole) if kind else int(self._whole)
-        special = [float(text) for text, many in self._special.items() if many]
+        special = self._not_finite()
         return sum(special) if special else as_double(self._floating + self._small)
 
 

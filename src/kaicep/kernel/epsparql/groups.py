@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,29 @@ import numpy as np
 from kaicep.kernel.epsparql import kernels
 from kaicep.kernel.epsparql.columnar import Chunk, ColumnOperator
 from kaicep.kernel.epsparql.dictionary import NOT_WHOLE, Array, Dictionary
-from kaicep.kernel.epsparql.grouping import Running, solution_line
+from kaicep.kernel.epsparql.grouping import Removable, Running, solution_line
 from kaicep.kernel.epsparql.state import Keeper
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.plan.expressions import Aggregate
 from kaicep.plan.values import Number, calculate, numeral
 
 _Saved = tuple[tuple[Array, ...], int, dict[int, Running | None] | None]
-_FAST = ("COUNT", "SUM", "AVG", "MIN", "MAX", "SAMPLE")
-_MOST = 2.0**62
+FAST = ("COUNT", "SUM", "AVG", "MIN", "MAX", "SAMPLE")
+"""The aggregates that kernels know, by their number there."""
+MOST = 2.0**62
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Of rows that stand for several solutions each: how many, the sum of their values, the code of the best.
+
+    Where values are no integers there is an aggregate for one row after the other instead.
+    """
+
+    times: Array
+    sums: Array = None
+    best: Array = None
+    exact: Iterator[Removable] | None = None
 
 
 class Numbered:
@@ -77,7 +92,7 @@ class _Totals:
         self.wrong = np.zeros(256, np.bool_)
         self._seen = Numbered(2)
         self.exact: dict[int, Running] | None = None
-        if aggregate.op not in _FAST or (aggregate.distinct and place < 0):
+        if aggregate.op not in FAST or (aggregate.distinct and place < 0):
             self.exact = {}
 
     def reserve(self, groups: int) -> None:
@@ -89,34 +104,40 @@ class _Totals:
             self.best = np.pad(self.best, (0, more), constant_values=-1)
             self.wrong = np.pad(self.wrong, (0, more))
 
-    def take(self, groups: Array, rows: Rows, shown: Array) -> Array:
+    def take(self, groups: Array, rows: Rows, shown: Array, weighed: Weighed | None = None) -> Array:
         """Takes the values of solutions of some groups; the codes of the results at the places `shown`."""
         codes = rows.values[:, self._place] if self._place >= 0 else np.zeros(len(groups), np.int32)
-        if self.exact is None and not self._is_simple(codes):
+        if weighed is None:
+            weighed = Weighed(np.ones(len(groups), np.int64))
+        times, sums = weighed.times, weighed.sums
+        if weighed.best is not None:
+            codes = weighed.best
+        if self.exact is None and (weighed.exact is not None or not self._is_simple(codes, times)):
             self.exact = {group: self.running(group) for group in np.flatnonzero(self._used()).tolist()}
         if self.exact is not None:
-            return self._taken_exactly(self.exact, groups, rows, codes, shown)
-        fresh = np.ones(len(groups), np.bool_)
+            return self._taken_exactly(self.exact, groups, rows, codes, shown, weighed)
         if self.aggregate.distinct:
             known = self._seen.count
-            fresh = kernels.first_times(self._seen.numbers(np.column_stack((groups, codes))), known)
-        whole = self._dictionary.wholes() if self._place >= 0 else _NOTHING
+            times = kernels.first_times(self._seen.numbers(np.column_stack((groups, codes))), known)
+        counted = self._place < 0 and weighed.best is None
+        whole, op = _NOTHING if counted else self._dictionary.wholes(), FAST.index(self.aggregate.op)
         state = self.count, self.sum, self.best, self.wrong
-        op = _FAST.index(self.aggregate.op)
-        found = kernels.total(op, groups, codes, fresh, self._place < 0, whole, *state)
+        sums = _NOTHING if sums is None else sums
+        found = kernels.total(op, groups, codes, times, sums, counted, whole, *state)
         return self._results(groups[shown], *(each[shown] for each in found))
 
     def _used(self) -> Array:
         return (self.count > 0) | self.wrong
 
-    def _is_simple(self, codes: Array) -> bool:
+    def _is_simple(self, codes: Array, times: Array) -> bool:
         """Whether all values are integers that cannot overflow."""
         if self._place < 0 or self.aggregate.op == "COUNT":
             return True
         values = self._dictionary.wholes()[codes[codes >= 0]]
         if (values == NOT_WHOLE).any():
             return False
-        return float(np.abs(self.sum).max()) + float(np.abs(values.astype(np.float64)).sum()) < _MOST
+        added = float(np.abs(values.astype(np.float64)).sum()) * float(times.max(initial=1))
+        return float(np.abs(self.sum).max()) + added < MOST
 
     def _results(self, groups: Array, values: Array, counts: Array) -> Array:
         op = self.aggregate.op
@@ -133,22 +154,29 @@ class _Totals:
         return np.array(codes, np.int32)[place.reshape(-1)]
 
     def _taken_exactly(
-        self, exact: dict[int, Running], groups: Array, rows: Rows, codes: Array, shown: Array
+        self,
+        exact: dict[int, Running],
+        groups: Array,
+        rows: Rows,
+        codes: Array,
+        shown: Array,
+        weighed: Weighed,
     ) -> Array:
         found = np.full(len(groups), -1, np.int32)
         of, code, distinct = self._dictionary.of, self._dictionary.code, self.aggregate.distinct
         wanted = np.zeros(len(groups), np.bool_)
         wanted[shown] = True
-        for i, (group, value, show) in enumerate(
-            zip(groups.tolist(), codes.tolist(), wanted.tolist(), strict=True)
-        ):
+        parts, times = weighed.exact, [1] * len(groups) if distinct else weighed.times.tolist()
+        for i, (group, show) in enumerate(zip(groups.tolist(), wanted.tolist(), strict=True)):
             running = exact.get(group)
             if running is None:
                 running = exact[group] = self._begun()
-            if self._place >= 0:
-                running.add(of(value))
+            if parts is not None:
+                next(parts).add_to(running)
+            elif self._place >= 0:
+                running.add(of(int(codes[i])), times[i])
             elif not distinct:
-                running.add("")
+                running.add("", times[i])
             else:
                 texts = map(of, rows.values[i, : len(self._names)].tolist())
                 running.add(solution_line(self._names, tuple(texts)))
@@ -232,7 +260,8 @@ def _average(total: int, count: int) -> str:
 class GroupedColumns(ColumnOperator, Keeper):
     """GROUP BY: keys and aggregates by name, with the columns below that they are about (-1 is none).
 
-    Where they begin `anew` at each step, that is one evaluation: without keys there is always one group.
+    Where they begin `anew` at each step, that is one evaluation, or groups of one instant each: without keys
+    there is always one group.
     """
 
     label = "an aggregate"
@@ -250,6 +279,7 @@ class GroupedColumns(ColumnOperator, Keeper):
         self.below, self._dictionary, self._anew = below, dictionary, anew
         self.names = (*(name for name, _ in keys), *(name for name, _, _ in aggregates))
         self.certain = certain
+        self.about, self.bound = tuple(name for name, _ in keys), 0 if anew else None
         self._keys = [place for _, place in keys]
         self._aggregates, self._seen = aggregates, seen
         self._begin()
@@ -275,7 +305,7 @@ class GroupedColumns(ColumnOperator, Keeper):
         results = (each.running(0).result() for each in self._totals)
         return Rows.of([(now, now, self._dictionary.codes(results))], len(self.names))
 
-    def _with(self, rows: Rows) -> Rows:
+    def _with(self, rows: Rows, weighed: Sequence[Weighed] | None = None) -> Rows:
         if not len(rows):
             return Rows.none(len(self.names))
         if self._ordered:
@@ -286,7 +316,10 @@ class GroupedColumns(ColumnOperator, Keeper):
         if self.replays:
             self._remember(np.unique(groups), known)
         shown, start = kernels.run_groups(groups, rows.start, rows.end, self._begun, self._numbered.count)
-        results = [each.take(groups, rows, shown) for each in self._totals]
+        weights: Sequence[Weighed | None] = weighed or [None] * len(self._totals)
+        results = [
+            each.take(groups, rows, shown, weight) for each, weight in zip(self._totals, weights, strict=True)
+        ]
         keys = self._numbered.rows[groups[shown]]
         values = np.column_stack([keys, *results]).astype(np.int32)
         return Rows(values.reshape(len(shown), len(self.names)), start[shown], rows.end[shown])

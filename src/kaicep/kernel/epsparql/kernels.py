@@ -481,6 +481,162 @@ def ask(how, av, begins, ends, kv, ks, ke, store, places, loose, layout, program
     return ov, os, oe, unsure, who, n, met, kept
 
 
+EMPTIED = -2
+"""In what `follow` finds, a cell that is empty from there on; 1 is a row that enters, -1 one that leaves."""
+
+
+@njit(cache=True, nogil=True)
+def relink(before, heads, after, cells):
+    """From the chains of a store to the other direction; nothing is in a cell, the oldest is next."""
+    for slot in range(len(heads)):
+        at, later = heads[slot], np.int64(_EMPTY)
+        cells[slot, 0] = cells[slot, 1] = _EMPTY
+        while at != _EMPTY:
+            after[at] = later
+            cells[slot, 1] = later = at
+            at = before[at]
+
+
+@njit(cache=True, nogil=True)
+def _noted(log, n, row, cell, what):
+    """A log with one line more; there is more room in it, where that was needed."""
+    if n == len(log):
+        log_ = np.empty((2 * n, 3), np.int64)
+        log_[:n] = log
+        log = log_
+    log[n, 0], log[n, 1], log[n, 2] = row, cell, what
+    return log
+
+
+@njit(cache=True, nogil=True)
+def follow(bound, lv, ls, le, rv, rs, re, left, after, cells, places, loose, flags):
+    """For each right side, what comes into the cell of its key since the last one, and what is too old.
+
+    A line of the log is a row, a cell and what happens; 0 is a right side that has partners, all that is
+    in its cell. The rows on the left are added to their store. The flags say whether keys are vague, and
+    whether each row of the store takes no time; where that is not so, or the right side takes time, its
+    partners are looked for one by one and are in a cell of their own. Of each right side, `begun` is
+    the start of its longest pair.
+    """
+    sv, ss, se, sb, sk, sh, n = left
+    lk, rk = places
+    by_row, instants = flags[0], flags[1]
+    log, m = np.empty((max(256, 2 * (len(ls) + len(rs))), 3), np.int64), 0
+    begun, apart = rs.copy(), len(sk)
+    i, j = 0, 0
+    while i < len(ls) or j < len(rs):
+        if j >= len(rs) or (i < len(ls) and le[i] < re[j]):
+            for c in range(sv.shape[1]):
+                sv[n, c] = lv[i, c]
+            ss[n], se[n] = ls[i], le[i]
+            instants = instants and ls[i] == le[i]
+            key = _key(lv, i, lk)
+            slot = _slot(sk, sh, key)
+            if sh[slot] == _EMPTY:
+                cells[slot, 0] = cells[slot, 1] = _EMPTY
+            else:
+                after[sh[slot]] = n
+            if cells[slot, 1] == _EMPTY:
+                cells[slot, 1] = n
+            after[n] = _EMPTY
+            sb[n], sk[slot], sh[slot] = sh[slot], key, n
+            n += 1
+            i += 1
+            continue
+        start, end = rs[j], re[j]
+        oldest = end - bound if bound >= 0 else np.int64(FIRST)
+        vague = by_row or _is_vague(rv, j, rk)
+        slot = np.int64(0) if vague else _slot(sk, sh, _key(rv, j, rk))
+        if not vague and sh[slot] == _EMPTY:
+            pass
+        elif instants and start == end and not vague:
+            at, coming = cells[slot, 0], cells[slot, 1]
+            while at != _EMPTY and ss[at] < oldest:
+                log = _noted(log, m, at, slot, -1)
+                m += 1
+                at = after[at] if after[at] != coming else np.int64(_EMPTY)
+            while coming != _EMPTY and se[coming] < start:
+                if ss[coming] >= oldest:
+                    log = _noted(log, m, coming, slot, 1)
+                    m += 1
+                    at = coming if at == _EMPTY else at
+                coming = after[coming]
+            cells[slot, 0], cells[slot, 1] = at, coming
+            if at != _EMPTY:
+                begun[j] = ss[at]
+                log = _noted(log, m, j, slot, 0)
+                m += 1
+        else:
+            log = _noted(log, m, 0, apart, EMPTIED)
+            m += 1
+            at = np.int64(n) - 1 if vague else sh[slot]
+            some = False
+            while at != _EMPTY and se[at] >= oldest:
+                here = at
+                at = at - 1 if vague else sb[at]
+                fits = se[here] < start and ss[here] >= oldest
+                if vague:
+                    for c in range(len(lk)):
+                        x, y = sv[here, lk[c]], rv[j, rk[c]]
+                        fits = fits and (x == y or x < 0 or y < 0)
+                for each in range(len(loose)):
+                    x, y = sv[here, loose[each, 0]], rv[j, loose[each, 1]]
+                    fits = fits and (x == y or x < 0 or y < 0)
+                if fits:
+                    begun[j] = min(begun[j], ss[here])
+                    log = _noted(log, m, here, apart, 1)
+                    m += 1
+                    some = True
+            if some:
+                log = _noted(log, m, j, apart, 0)
+                m += 1
+        j += 1
+    return log[:m], begun, n, instants
+
+
+@njit(cache=True, nogil=True)
+def tally(op, log, count, codes, whole, sums, ends, links):
+    """An aggregate of what is in a cell, for each right side of a log: how many, their sum, the best code.
+
+    Of values only those are linked, from the best one on, that no later one excels.
+    """
+    times, found, best = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    n = 0
+    for i in range(len(log)):
+        row, cell, what = log[i, 0], log[i, 1], log[i, 2]
+        if what == 0:
+            times[n], found[n] = sums[cell, 0], sums[cell, 1]
+            best[n] = codes[ends[cell, 0]] if op > 2 else 0
+            n += 1
+        elif what == EMPTIED:
+            sums[cell, 0] = sums[cell, 1] = 0
+            ends[cell, 0] = ends[cell, 1] = _EMPTY
+        else:
+            sums[cell, 0] += what
+            if op == 1 or op == 2:
+                sums[cell, 1] += what * whole[codes[row]]
+            elif op > 2 and what < 0:
+                if ends[cell, 0] == row:
+                    ends[cell, 0] = links[row, 1]
+                    if ends[cell, 0] == _EMPTY:
+                        ends[cell, 1] = _EMPTY
+                    else:
+                        links[ends[cell, 0], 0] = _EMPTY
+            elif op > 2:
+                value, last = whole[codes[row]], ends[cell, 1]
+                while last != _EMPTY and (
+                    whole[codes[last]] <= value if op == 4 else whole[codes[last]] >= value
+                ):
+                    last = links[last, 0]
+                links[row, 0], links[row, 1] = last, _EMPTY
+                if last == _EMPTY:
+                    ends[cell, 0] = row
+                else:
+                    links[last, 1] = row
+                ends[cell, 1] = row
+    return times, found, best
+
+
 @njit(cache=True, nogil=True)
 def _agree(values, row, others, other, pairs):
     """Whether two rows have the same codes at some places."""
@@ -661,25 +817,25 @@ def run_groups(groups, start, end, begun, count):
 
 
 @njit(cache=True, nogil=True)
-def total(op, groups, codes, fresh, rows, whole, counts, sums, bests, wrong):
+def total(op, groups, codes, times, added, rows, whole, counts, sums, bests, wrong):
     """A running aggregate (COUNT, SUM, AVG, MIN, MAX, SAMPLE): its value at each row, and its count.
 
     The value of the last three is a code, and -1 is none. The count is -1 where the aggregate has no value.
-    `rows` says that whole rows are counted.
+    A row counts so many `times`; what is `added` to a sum may be given. `rows`: whole rows are counted.
     """
     found, many = np.empty(len(groups), np.int64), np.empty(len(groups), np.int64)
     for i in range(len(groups)):
         group, code = groups[i], np.int64(codes[i])
-        if fresh[i]:
+        if times[i] > 0:
             if code < 0:
                 wrong[group] = True
             else:
-                counts[group] += 1
+                counts[group] += times[i]
                 if rows or op == 0:
                     pass
                 elif op <= 2:
                     if not wrong[group]:
-                        sums[group] += whole[code]
+                        sums[group] += added[i] if len(added) else times[i] * whole[code]
                 elif not wrong[group] or op == 5:
                     best = bests[group]
                     if best < 0 or (whole[code] > whole[best] if op == 4 else whole[code] < whole[best]):

@@ -40,7 +40,9 @@ from kaicep.kernel.epsparql.dictionary import Array, Dictionary, OccurrenceColum
 from kaicep.kernel.epsparql.exists import Probe, is_choice, loosened, mentioned
 from kaicep.kernel.epsparql.expressions import WHOLE, Value, existences
 from kaicep.kernel.epsparql.groups import GroupedColumns
-from kaicep.kernel.epsparql.reading import TYPE, KnownFacts, StreamReader
+from kaicep.kernel.epsparql.pairs import Apart, GroupedPairs, apart, by_end
+from kaicep.kernel.epsparql.reading import NOTHING_KNOWN, TYPE, KnownFacts, StreamReader
+from kaicep.kernel.epsparql.sequences import SequenceColumns, sequence
 from kaicep.kernel.epsparql.state import Keeper, OperatorContext
 from kaicep.kernel.epsparql.tables import Rows
 from kaicep.kernel.epsparql.walking import EmptyToo, Links, Nodes, OfTheGraph
@@ -55,6 +57,7 @@ from kaicep.plan.nodes import (
     Extend,
     FilterSolutions,
     Grouping,
+    InsideGraph,
     InsideWindow,
     Join,
     LeftJoin,
@@ -102,7 +105,8 @@ def lowered(
     """The query over columns."""
     root = plan.root
     assert isinstance(root, Solutions | Triples)
-    shared = _Shared(OperatorContext(facts, plan.name, cap), dictionary, reader)
+    context = OperatorContext(facts, plan.name, cap)
+    shared = _Shared(context, dictionary, reader, reorders=isinstance(root, Solutions))
     builder = _Builder(shared, _counts(root))
     made = builder.operator(_below(plan), None)
     if isinstance(root, Triples):
@@ -111,7 +115,7 @@ def lowered(
 
 
 def _below(plan: EpPlan) -> Node:
-    return pushed(plan.root).input  # type: ignore[attr-defined, no-any-return]
+    return pushed(plan.root).input
 
 
 @dataclass
@@ -124,6 +128,8 @@ class _Shared:
     patterns: list[PatternColumns] = field(default_factory=list)
     joiners: list[Joiner] = field(default_factory=list)
     hidden: int = 0
+    reorders: bool = False
+    """Whether joins may change their order while they run."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +215,8 @@ class _Builder:
                 return self._windows(node)
             case InsideWindow(below, window):
                 return WindowColumns(replace(self, window=window).operator(below, bound), window)
+            case InsideGraph():
+                return self._in_graphs(node)
             case Solutions(below, names, distinct):
                 seen = {name: text for name, text in self.given.items() if name in names}
                 inner = replace(self, given=seen).operator(below, bound, timeless)
@@ -275,6 +283,8 @@ class _Builder:
         plain = [each for each in parts if each not in mixed]
         if isinstance(inner, Joiner) and not timeless:
             inner.check = inner.check.and_also(plain)
+        elif isinstance(inner, SequenceColumns):
+            inner.conditions += [each for each in plain if each not in inner.conditions]
         elif plain:
             inner = self._filtered(inner, plain, timeless)
         for each in mixed:
@@ -392,27 +402,62 @@ class _Builder:
         return made
 
     def _grouping(self, node: Grouping) -> ColumnOperator:
-        below = self.operator(node.input, None, True)
-        names, made, dictionary = below.names, below, self.shared.dictionary
-        places: list[int] = []
-        for expr in (*(expr for _, expr in node.keys), *(each.of for _, each in node.aggregates)):
-            if expr is None:
-                places.append(-1)
-                continue
-            made = self._extended(made, f"_:grouped {len(places)}", expr, not self.at_once, names)
-            places.append(len(made.names) - 1)
-        keys = [
-            (name, names.index(name) if expr is None and name in names else place)
-            for (name, expr), place in zip(node.keys, places, strict=False)
-        ]
-        aggregates = [
-            (name, each, place)
-            for (name, each), place in zip(node.aggregates, places[len(keys) :], strict=True)
-        ]
+        sides = None if self.at_once or self.given else apart(node)
+        if sides is not None:
+            return self._paired(node, sides)
+        below, anew = self.operator(node.input, None, True), self.at_once or by_end(node)
+        made, keys = self._keyed(below, node, not self.at_once)
+        made, places = self._valued(made, below, [each.of for _, each in node.aggregates], not self.at_once)
+        aggregates = [(name, each, at) for (name, each), at in zip(node.aggregates, places, strict=True)]
         certain = below.certain & {name for name, expr in node.keys if expr is None}
-        grouped = GroupedColumns(made, names, keys, aggregates, certain, dictionary, self.at_once)
+        how = self.shared.dictionary, anew
+        grouped = GroupedColumns(made, below.names, keys, aggregates, certain, *how)
         self._keep(grouped)
         return grouped
+
+    def _keyed(
+        self, below: ColumnOperator, node: Grouping, timeless: bool
+    ) -> tuple[ColumnOperator, list[tuple[str, int]]]:
+        """With the keys of groups as columns, and their places."""
+        made, places = self._valued(below, below, [expr for _, expr in node.keys], timeless)
+        names = below.names
+        keys = [
+            (name, names.index(name) if expr is None and name in names else place)
+            for (name, expr), place in zip(node.keys, places, strict=True)
+        ]
+        return made, keys
+
+    def _valued(
+        self, made: ColumnOperator, below: ColumnOperator, values: Many[Expr | None], timeless: bool
+    ) -> tuple[ColumnOperator, list[int]]:
+        """With expressions about what is `below` as columns, and their places; -1 is none."""
+        places: list[int] = []
+        for expr in values:
+            if expr is not None:
+                made = self._extended(made, self._hidden().name, expr, timeless, below.names)
+            places.append(-1 if expr is None else len(made.names) - 1)
+        return made, places
+
+    def _paired(self, node: Grouping, sides: Apart) -> ColumnOperator:
+        """GROUP BY over a SEQ without its pairs."""
+        left, right = (self.operator(pushed(each), sides.bound) for each in (sides.left, sides.right))
+        certain = right.certain & {name for name, expr in node.keys if expr is None}
+        ofs = [each.of for _, each in node.aggregates]
+        on = list(zip(ofs, sides.on_left, strict=True))
+        first, lefts = self._valued(left, left, [of if is_left else None for of, is_left in on], False)
+        second, keys = self._keyed(right, node, False)
+        second, rights = self._valued(second, right, [None if is_left else of for of, is_left in on], False)
+        aggregates = [
+            (name, replace(each, distinct=each.distinct and not is_left), one if is_left else other, is_left)
+            for (name, each), one, other, is_left in zip(
+                node.aggregates, lefts, rights, sides.on_left, strict=True
+            )
+        ]
+        how = self.shared.dictionary, by_end(node)
+        made = GroupedPairs(first, second, sides.bound, keys, aggregates, certain, *how)
+        self._keep(made.table, "SEQ")
+        self._keep(made)
+        return made
 
     # --- the temporal operators ----------------------------------------------------------------------
 
@@ -422,6 +467,13 @@ class _Builder:
             return self._consuming(node, timeless)
         if op in kernels.ASKS:
             return self._one_sided(node, bound, timeless)
+        if self.shared.reorders and bound is not None and not self.at_once:
+            groups, conditions = sequence(node)
+            if len(groups) > 2:
+                several = [self.operator(each, bound) for each in groups]
+                chain = SequenceColumns(several, bound, conditions, self.shared.dictionary, self._check)
+                self._keep(chain)
+                return chain
         reach = tuple(bound if each is None else each for each in _REACH[op])
         sides = self.operator(node.left, bound), self.operator(node.right, bound)
         made = self._joiner(op, sides, bound, (reach[0], reach[1]))
@@ -482,6 +534,35 @@ class _Builder:
         self._keep(made)
         shared.context.windows.append(made)
         return self._restricted(made, self.given)
+
+    def _in_graphs(self, node: InsideGraph) -> ColumnOperator:
+        """GRAPH: what is stated in named graphs is evaluated here, once and for all. It has no time."""
+        dictionary, graphs = self.shared.dictionary, self.shared.context.facts.graphs
+        if not isinstance(node.name, Variable):
+            names, rows = self._in_graph(node.input, graphs.get(str(node.name), KnownFacts(NOTHING_KNOWN)))
+            return self._restricted(Given(names, rows, self.at_once), self.given)
+        names, found = self._in_graph(node.input, KnownFacts(NOTHING_KNOWN))[0], list[tuple[int, ...]]()
+        place = names.index(node.name.name) if node.name.name in names else None
+        for name, facts in graphs.items():
+            code = dictionary.code(name)
+            for row in self._in_graph(node.input, facts)[1]:
+                if place is None:
+                    found.append((*row, code))
+                elif row[place] in (-1, code):
+                    found.append((*row[:place], code, *row[place + 1 :]))
+        names = names if place is not None else (*names, node.name.name)
+        return self._restricted(Given(names, found, self.at_once), self.given)
+
+    def _in_graph(self, node: Node, facts: KnownFacts) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
+        """The variables and the solutions of a group over these facts alone."""
+        context = OperatorContext(facts, self.shared.context.query, self.shared.context.cap)
+        shared = _Shared(context, self.shared.dictionary, self.shared.reader)
+        builder, code = _Builder(shared, self.counts, at_once=True), self.shared.dictionary.code
+        made = builder.operator(node, 0)
+        known = OccurrenceColumns.of([(code(s), code(p), code(o), 0, 0) for s, p, o in builder.known])
+        chunk = Chunk(known, 0)
+        _step_all(builder.probes, chunk)
+        return made.names, [tuple(row) for row in made.step(chunk).values.tolist()]
 
     # --- triple patterns and paths -------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ and hashes at no cost, a solution is written down by joining them, and a state b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
@@ -70,11 +70,25 @@ class KnownStatements(Protocol):
         ...
 
 
+class _Nothing:
+    def match(self, s: Term | None, p: Term | None, o: Term | None, /) -> Iterator[Triple]:
+        """No triple."""
+        return iter(())
+
+
+NOTHING_KNOWN = _Nothing()
+"""A graph without statements."""
+
+
 class KnownFacts:
     """The knowledge base, asked for what is bound; answers are remembered."""
 
-    def __init__(self, knowledge: KnownStatements) -> None:
+    def __init__(
+        self, knowledge: KnownStatements, graphs: Mapping[Term, KnownStatements] | None = None
+    ) -> None:
         self._knowledge = knowledge
+        self.graphs = {str(name): KnownFacts(stated) for name, stated in (graphs or {}).items()}
+        """What is stated in each named graph."""
         self._found: dict[tuple[str | None, str | None, str | None], Sequence[Fact]] = {}
         self._used: dict[str, bool] = {}
 
@@ -139,6 +153,10 @@ class Reasoning(KnownStatements, Protocol):
 
     def entails_with(self, triples: Iterable[Triple], /) -> frozenset[Triple]:
         """The triples, and what follows from them and the knowledge but not without them."""
+        ...
+
+    def graphs(self) -> Mapping[Term, KnownStatements]:
+        """What is stated in each named graph."""
         ...
 
 

@@ -11,16 +11,20 @@ from kaicep.errors import Failure
 from kaicep.kernel.epsparql.answers import Block, LazyMatches
 from kaicep.kernel.epsparql.batches import Batches
 from kaicep.kernel.epsparql.dictionary import Dictionary, TripleColumns
+from kaicep.kernel.epsparql.groups import GroupedColumns
 from kaicep.kernel.epsparql.lowered import ColumnRule, lowered, rules_in_order
 from kaicep.kernel.epsparql.reading import KnownFacts, Reasoning, StreamReader
-from kaicep.kernel.epsparql.state import Sent
+from kaicep.kernel.epsparql.state import Keeper, Sent
+from kaicep.kernel.epsparql.windows import Windows
 from kaicep.kernel.operator import Limits
 from kaicep.kernel.state import decode, encode
 from kaicep.plan.events import Match
 from kaicep.plan.nodes import EpPlan
 from kaicep.plan.sparql import MOST_DERIVED
+from kaicep.plan.time import format_duration
 
 _SLICE = 1 << 16
+_OTHERS = "the saved state is that of an earlier kaicep, which kept other things"
 
 
 class EpOperator:
@@ -40,7 +44,7 @@ class EpOperator:
         held: int = Limits().held,
     ) -> None:
         self._plans, self._held = plans, held
-        self._facts = KnownFacts(knowledge)
+        self._facts = KnownFacts(knowledge, knowledge.graphs())
         self._reader = StreamReader(knowledge, self._facts)
         self._limit = limit or max((each.most_derived for each in plans), default=MOST_DERIVED)
         named = "\0".join(part for each in plans for part in (each.name, each.text))
@@ -94,6 +98,10 @@ class EpOperator:
         """The smallest end of any match that is still to be found."""
         return self._batches.promise(watermark)
 
+    def kept(self) -> list[tuple[str, str]]:
+        """What each operator keeps, and for how long after it ended."""
+        return [_explained(keeper) for each in self._contexts for keeper in each.keepers]
+
     @property
     def size(self) -> int:
         """How many solutions, occurrences and groups are kept."""
@@ -123,10 +131,26 @@ class EpOperator:
         if mark != self._mark:
             raise Failure("the saved state is that of other EP-SPARQL queries")
         if len(rest) != 3:
-            raise Failure("the saved state is that of an earlier kaicep, which kept other things")
+            raise Failure(_OTHERS)
         now, opened, kept = rest
         for context, states in zip(self._contexts, kept, strict=True):
+            if len(states) != len(context.keepers):
+                raise Failure(_OTHERS)
             for keeper, each in zip(context.keepers, states, strict=True):
                 keeper.load(each)
             context.commit()
         self._batches.reopen(now, opened)
+
+
+def _explained(keeper: Keeper) -> tuple[str, str]:
+    names = " ".join(f"?{each}" for each in keeper.about if not each.startswith("_:"))
+    bound = keeper.bound
+    if isinstance(keeper, GroupedColumns):
+        long = "a row for each group" + (", for one instant" if bound == 0 else "")
+    elif bound is None:
+        long = "what is in it" if isinstance(keeper, Windows) else "for ever"
+    elif bound % 1_000 == 999:
+        long = f"for less than {format_duration(bound + 1)}"
+    else:
+        long = f"for {format_duration(bound)}" if bound else "for one instant"
+    return f"{keeper.label} {names}".rstrip(), long

@@ -20,10 +20,15 @@ Sent = tuple[Triple, int, int] | tuple[Triple, int, int, str]
 
 
 class Keeper:
-    """Whatever keeps state from one step to the next; `label` and `bounded` are for the error of too much."""
+    """Whatever keeps state from one step to the next.
+
+    For people there is what keeps it (`label`), of which variables, and how long after its end (`bound`);
+    None is for ever.
+    """
 
     label = ""
-    bounded = False
+    about: tuple[str, ...] = ()
+    bound: int | None = None
     replays = False
     """Whether instants are tried several times, so that the last try can be taken back."""
 
@@ -124,7 +129,9 @@ class OperatorContext:
     def refuse_more(self, keeper: Keeper) -> Failure:
         """The error of an operator that keeps too much."""
         way = f"add a bound on the duration, such as {_BOUND}"
-        way = _WAYS.get(keeper.label, "narrow the duration in its FILTER" if keeper.bounded else way)
+        way = _WAYS.get(
+            keeper.label, "narrow the duration in its FILTER" if keeper.bound is not None else way
+        )
         if "CONSUMPTION" in keeper.label:
             way = "leave the policy out: under it any earlier solution may still be the partner"
         return Failure(f"{keeper.label} in {self.query} keeps more than {self.cap:,} solutions: {way}")

@@ -199,11 +199,6 @@ class SolutionTable(Keeper):
     # --- state -------------------------------------------------------------------------------------------
 
     @property
-    def bounded(self) -> bool:  # type: ignore[override]
-        """Whether a bound lets it forget."""
-        return self.bound is not None
-
-    @property
     def size(self) -> int:
         """See `Keeper`."""
         return len(self)

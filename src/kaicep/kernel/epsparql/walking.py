@@ -65,7 +65,7 @@ class Links(ColumnOperator, Keeper):
         dictionary: Dictionary,
     ) -> None:
         self._steps, self._fixed, self._unbounded, self._alone = steps, fixed, unbounded, alone
-        self._bound, self._dictionary, self.bounded = bound, dictionary, bound is not None
+        self.bound, self._dictionary = bound, dictionary
         self.names = tuple(dict.fromkeys(each.name for each in ends if isinstance(each, Variable)))
         self.certain = frozenset(self.names)
         self._places = [i for i, each in enumerate(ends) if isinstance(each, Variable)][: len(self.names)]
@@ -83,7 +83,7 @@ class Links(ColumnOperator, Keeper):
     def step(self, chunk: Chunk) -> Rows:
         """See `ColumnOperator`."""
         steps = self._steps.step(chunk)
-        if self._bound is not None and self._size > 2 * self._left and len(steps):
+        if self.bound is not None and self._size > 2 * self._left and len(steps):
             self.forget(int(steps.end[0]))
         found = self._rows(self._led(steps))
         return found if self._alone is None else Rows.merged((found, self._loops(self._alone.step(chunk))))
@@ -125,7 +125,7 @@ class Links(ColumnOperator, Keeper):
         found: list[Link] = []
         while waiting:
             first, last, start, end = link = waiting.pop()
-            if self._bound is not None and end - start > self._bound:
+            if self.bound is not None and end - start > self.bound:
                 continue
             if not self._put(self._into, last, (first, start, end)):
                 continue
@@ -164,9 +164,9 @@ class Links(ColumnOperator, Keeper):
 
     def forget(self, now: int) -> None:
         """See `Keeper`."""
-        if self._bound is None:
+        if self.bound is None:
             return
-        oldest = now - self._bound
+        oldest = now - self.bound
         for into in (self._from, self._into):
             for key, kept in list(into.items()):
                 into[key] = {each: None for each in kept if each[1] >= oldest}

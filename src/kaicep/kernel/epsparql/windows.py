@@ -414,7 +414,7 @@ class Inside(Protocol):
 class Windows(ColumnOperator, Keeper):
     """What windows give whenever they are evaluated, in the interval of the longest of them."""
 
-    label, bounded = "a window", True
+    label = "a window"
 
     def __init__(
         self, node: Evaluations, inside: Inside, reader: StreamReader, dictionary: Dictionary
@@ -425,6 +425,7 @@ class Windows(ColumnOperator, Keeper):
         self._report, (self._first, *_) = node.report, node.windows
         self.streams = frozenset(each.stream for each in node.windows)
         self._width = max((each.width or 0 for each in node.windows), default=0)
+        self.about, self.bound = self.names, self._width or None
         self._by_rows = self._first.rows is not None
         steps = [each.step for each in node.windows if each.step is not None]
         self._step = math.lcm(*steps) if steps and not self._by_rows else None
