@@ -302,10 +302,10 @@ from kaicep.hosts.queries import ChiSearch
 
 whole = ChiSearch.answers
 
-def answers(self, table):
-    if "high" in self.names and table is not None and len(table):
+def answers(self, released):
+    if "high" in self.names and released is not None and len(released.table):
         {what}
-    return whole(self, table)
+    return whole(self, released)
 
 ChiSearch.answers = answers
 from kaicep.cli.main import main

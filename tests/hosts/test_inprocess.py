@@ -361,6 +361,15 @@ def test_what_is_absent_is_reported_when_its_window_is_over_also_after_a_restart
     assert _absent(again.finish()) == [(30, "q"), (30, "r")]
 
 
+def test_a_state_of_different_values_is_the_same_however_they_came():
+    text = "SELECT COUNT(DISTINCT ?e.k) AS n FROM (?e, s) WINDOW (?e, sliding, 1h)"
+    running = engine(text)
+    running.push([event(seq, seq, k) for seq, k in enumerate("qpzaymbxc")])
+    again = engine(text)
+    again.restore(running.snapshot())
+    assert again.snapshot() == running.snapshot()
+
+
 def test_a_point_that_comes_into_the_model_is_expected_from_then_on() -> None:
     running, (p, q, r, later), knowledge = _silent_points("1 | p", "2 | q", "3 | r", "15 | p")
     running.push([p, q, r])

@@ -65,8 +65,10 @@ def test_few_that_differ_in_a_level_are_none_and_equal_patterns_are_one() -> Non
     one, other = (RISE.format(level=f"> {level}", steps=0, width=8) for level in (0.5, 0.1))
     assert grouped(one, other) == [["q0"], ["q1"]]
     assert grouped(one, one.replace("AS rise", "AS more")) == [["q0", "q1"]]
-    windows = ["SELECT SUM(?e.x) AS n FROM (?e, s) WINDOW (?e, sliding, 5s)"] * 2
-    assert grouped(*windows) == [["q0"], ["q1"]]
+    total = "SELECT SUM(?e.x) > {level} AS n FROM (?e, s) WINDOW (?e, sliding, {width}s)"
+    low, high, wide = (total.format(level=level, width=width) for level, width in ((1, 5), (2, 5), (2, 6)))
+    assert grouped(low, high, wide) == [["q0", "q1"], ["q2"]]
+    assert grouped(low, low.replace("SUM", "AVG")) == [["q0"], ["q1"]]
     skipping = [f"{one} AFTER MATCH SKIP TO NEXT"] * 2
     assert grouped(*skipping) == [["q0"], ["q1"]]
 

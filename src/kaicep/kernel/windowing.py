@@ -735,6 +735,7 @@ class WindowMachine:
             order = np.array(sorted(range(len(saved)), key=lambda at: str(saved[at])), np.int64)
             document[kind] = [saved[at] for at in order.tolist()]
             _recode(self._coded(arrays, kind), codes, np.argsort(order))
+        arrays["slots"] = arrays["slots"][np.lexsort(arrays["slots"].T[::-1])]  # they stood as they hash
         return write_state("window", document, arrays)
 
     def restore(self, state: bytes) -> None:
