@@ -15,7 +15,7 @@ from kaicep.deployment import spark_step
 from kaicep.deployment.config import load_config
 from kaicep.deployment.on_spark import SparkDeployment
 from kaicep.deployment.running import Deployment
-from kaicep.hosts.spark.sent import sent
+from kaicep.hosts.spark.job import prepare
 
 pytestmark = pytest.mark.spark
 
@@ -115,15 +115,14 @@ def test_new_knowledge_does_not_judge_old_rows(
 
 def test_a_worker_keeps_what_it_has_loaded_from_the_garbage_collector(spark: Any) -> None:
     """PySpark collects after every task; this process has other garbage than ours, and is left alone."""
-    packed = sent({"a": 1})
 
-    def opened_twice(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def prepared(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            assert packed.opened() is packed.opened()
+            prepare()
             yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})
 
-    frozen = spark.range(0, 1, 1, 1).mapInArrow(opened_twice, "frozen bigint").collect()[0]["frozen"]
+    frozen = spark.range(0, 1, 1, 1).mapInArrow(prepared, "frozen bigint").collect()[0]["frozen"]
     assert frozen > 10_000
     before = gc.get_freeze_count()
-    assert packed.opened() is packed.opened()
+    prepare()
     assert gc.get_freeze_count() == before

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
 from typing import Generic, TypeVar, cast
 
@@ -26,8 +24,6 @@ class Sent(Generic[_Content]):
         found = _OPEN.pop(self.fingerprint, None)
         if found is None:
             found = pickle.loads(self.payload)
-        else:
-            _spare_the_collector()
         while len(_OPEN) >= _MOST:
             del _OPEN[next(iter(_OPEN))]
         _OPEN[self.fingerprint] = found
@@ -35,18 +31,6 @@ class Sent(Generic[_Content]):
 
 
 _OPEN: dict[str, object] = {}
-
-
-@cache
-def _spare_the_collector() -> None:
-    """Lets garbage collection pass over what a worker has loaded for its first piece of work: it stays.
-
-    PySpark's workers collect after every task. Over a quarter of a million objects that takes 0.1 s.
-    """
-    from pyspark import TaskContext
-
-    if TaskContext.get() is not None:
-        gc.freeze()
 
 
 def sent(content: _Content) -> Sent[_Content]:
