@@ -72,8 +72,8 @@ def _length(some: list[pytest.Item]) -> float:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than there are cores, since some of them wait for brokers and other processes."""
-    return (os.cpu_count() or 1) + 1
+    """Two workers more than there are cores, since they wait for brokers, JVMs and other processes."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(optionalhook=True)

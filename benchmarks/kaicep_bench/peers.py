@@ -25,7 +25,7 @@ __all__ = ["measure"]
 SHORT = {(jvm.FLINK, Case("3 any", "C")): 200_000}
 
 # How many times as fast as the fastest peer kaicep means to be.
-GOALS = {"1": 2.0, "2": 3.0, "3 any": 10.0, "3 next": 10.0}
+GOALS = {"1": 3.0, "2": 5.0, "3 any": 20.0, "3 next": 30.0, "loop": 20.0, "absence": 10.0}
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,9 @@ def cluster(folder: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.night
 def test_a_standalone_cluster(tmp_path: Path) -> None:
+    """By day a deployment runs on such a cluster, and Connect has workers with a cache of their own."""
     with cluster(tmp_path) as url:
         found = driven(url, tmp_path)
     assert (found["batch"], found["stream"]) == (script.wanted(), script.wanted())

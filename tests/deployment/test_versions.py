@@ -31,9 +31,9 @@ from tests.deployment.test_deployment import (
 from kaicep.archive.archive import Cut
 from kaicep.deployment.running import Deployment
 
-RUNS = int(os.environ.get("KAICEP_VERSIONS", "2"))
+RUNS = int(os.environ.get("KAICEP_VERSIONS", "1"))
 """So many random runs, each of which is lost several times."""
-KILLS = int(os.environ.get("KAICEP_KILLS", "3"))
+KILLS = int(os.environ.get("KAICEP_KILLS", "2"))
 """At least so many kills of a process."""
 
 ANNOTATION = {

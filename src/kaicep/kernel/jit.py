@@ -39,7 +39,7 @@ def _version() -> str:
         sources = {each.name: each for each in folder.iterdir() if each.name.endswith(".py")}
         for name in sorted(sources):
             source = sources[name].read_bytes()
-            if b"kaicep.kernel.jit" in source or b"import njit" in source or name in ("jit.py", "tables.py"):
+            if b"kaicep.kernel.jit" in source or name in ("jit.py", "tables.py"):
                 made.update(source)
     return made.hexdigest()
 
@@ -96,6 +96,11 @@ def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 def entry(function: Callable[..., Any]) -> Any:
     """A function that Python calls; it is compiled on first use and kept on disk."""
     return numba.njit(cache=True, _nrt=False, **_OPTIONS)(function)
+
+
+def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A function that makes arrays: it is compiled on first use and kept on disk, whoever calls it."""
+    return numba.njit(cache=True, nogil=True, **options)
 
 
 def direct(function: Any) -> Callable[..., Any]:

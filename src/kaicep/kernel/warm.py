@@ -72,7 +72,8 @@ def entries() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield from _of_triples(word, table, id)
     ids = np.zeros((1, 3), np.uint64)
     yield words.identify, (id, id, ids, word, word, word)
-    yield words.mix_pairs, (id, id, word, word)
+    for column in (word, np.zeros((2, 2), np.int64)[:, 0]):
+        yield words.mix_pairs, (id, id, column, column)
     yield words.mix_events, (id, id, ids, word, word, word, word)
 
 
@@ -105,5 +106,14 @@ def _of_triples(word: w.Array, table: w.Array, id: w.Array) -> Iterator[tuple[An
     yield kernels.are_triples, (np.zeros((1, 3, 1), np.int32), text)
     afters, stores = (*rows, word), (store, store, store)
     yield kernels.adjacent, (0, True, 0, afters, rows, rows, stores, (word,) * 5, (table, table), word)
+    flags = np.zeros(1, np.bool_)
+    yield kernels.enumerate_rows, (values, values, word, 0)
+    yield kernels.first_times, (word, 0)
+    yield kernels.run_groups, (word, word, word, word, 0)
+    yield kernels.relink, (word, word, word, table)
+    yield kernels.follow, (0, *rows, *rows, store, word, table, (word, word), table, flags)
+    for column in (codes, np.zeros((2, 2), np.int32)[:, 0]):  # the codes of a variable, apart and in a table
+        yield kernels.tally, (0, table, 0, column, word, table, table, table)
+        yield kernels.total, (0, word, column, word, word, True, word, word, word, word, flags)
     yield identities.identify, (values, word, word, word, names, word, text, word, _ID, _ID)
     yield identities.in_order, (word, id, id, word)

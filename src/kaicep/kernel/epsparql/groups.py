@@ -111,14 +111,15 @@ class _Totals:
             weighed = Weighed(np.ones(len(groups), np.int64))
         times, sums = weighed.times, weighed.sums
         if weighed.best is not None:
-            codes = weighed.best
+            codes = weighed.best.astype(np.int32)
         if self.exact is None and (weighed.exact is not None or not self._is_simple(codes, times)):
             self.exact = {group: self.running(group) for group in np.flatnonzero(self._used()).tolist()}
         if self.exact is not None:
             return self._taken_exactly(self.exact, groups, rows, codes, shown, weighed)
         if self.aggregate.distinct:
             known = self._seen.count
-            times = kernels.first_times(self._seen.numbers(np.column_stack((groups, codes))), known)
+            first = kernels.first_times(self._seen.numbers(np.column_stack((groups, codes))), known)
+            times = first.astype(np.int64)
         counted = self._place < 0 and weighed.best is None
         whole, op = _NOTHING if counted else self._dictionary.wholes(), FAST.index(self.aggregate.op)
         state = self.count, self.sum, self.best, self.wrong

@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from kaicep.kernel.epsparql.kernels import FEW, mixed
+from kaicep.kernel.jit import kept
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kept(inline="always")
 def _turned(word, by):
     return (word >> np.uint64(by)) | (word << np.uint64(64 - by))
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _g(a, b, c, d, x, y):
     a = a + b + x
     d = _turned(d ^ a, 32)
@@ -61,7 +61,7 @@ _IV = np.array(
 )
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _hash(letters, length):
     """BLAKE2b with a digest of eight bytes (RFC 7693), as a word; `letters` ends with a block of zeros."""
     h0, h1, h2, h3 = _IV[0] ^ np.uint64(0x01010008), _IV[1], _IV[2], _IV[3]
@@ -100,7 +100,7 @@ def _hash(letters, length):
             return h0
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _digits(letters, at, value):
     """Writes a number; returns where it ends."""
     if value < 0:
@@ -117,7 +117,7 @@ def _digits(letters, at, value):
     return at + size
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def identify(values, start, end, places, names, name_ends, texts, text_ends, low, high):
     """The ids of answers, as two words each.
 
@@ -158,7 +158,7 @@ def identify(values, start, end, places, names, name_ends, texts, text_ends, low
     return lows, highs
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def in_order(end, low, high, order):
     """Brings the places of answers, which come by their end, into the order of end and id.
 

@@ -11,7 +11,8 @@ arguments, so that everything here is compiled once for all queries; Numba keeps
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kaicep.kernel.jit import kept
 
 # Kinds of terms: IRIs and blank nodes, numbers, plain strings, other literals, numbers that are none.
 NODE, NUMBER, STRING, OTHER, ILL = range(5)
@@ -40,7 +41,7 @@ FEW = 24  # rows that end together are compared one by one
 """So many rows that end together are compared one by one."""
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def mixed(key):
     """The finaliser of SplitMix64, as in `plan.identity`."""
     word = np.uint64(key)
@@ -49,7 +50,7 @@ def mixed(key):
     return word ^ (word >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _key(values, row, places):
     """Two codes at most make a key; further ones are compared pair by pair."""
     key = np.int64(0)
@@ -58,7 +59,7 @@ def _key(values, row, places):
     return key
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _is_vague(values, row, places):
     """Whether a key leaves something unbound: that agrees with anything, and cannot be looked up."""
     found = False
@@ -67,7 +68,7 @@ def _is_vague(values, row, places):
     return found
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def is_any_vague(values, places):
     """Whether any key leaves something unbound."""
     found = False
@@ -76,7 +77,7 @@ def is_any_vague(values, places):
     return found
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _slot(keys, heads, key):
     """Where a key stands in the table, or would."""
     mask = len(keys) - 1
@@ -86,7 +87,7 @@ def _slot(keys, heads, key):
     return slot
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def link(values, places, before, keys, heads, first, last):
     """Chains the rows of a store from `first` to `last` by their keys."""
     for row in range(first, last):
@@ -97,7 +98,7 @@ def link(values, places, before, keys, heads, first, last):
         heads[slot] = row
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def unlink(values, places, before, keys, heads, first, last):
     """Takes the last rows of a store out of their chains again."""
     for row in range(last - 1, first - 1, -1):
@@ -105,7 +106,7 @@ def unlink(values, places, before, keys, heads, first, last):
         heads[slot] = before[row]
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _compare(sign, x, slack_x, code_x, y, slack_y, code_y, kind):
     """A comparison: 0 false, 1 true, 2 where it takes more than numbers and codes to know."""
     kind_x = NUMBER if code_x < 0 else kind[code_x]
@@ -132,7 +133,7 @@ def _compare(sign, x, slack_x, code_x, y, slack_y, code_y, kind):
     return 2
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _holds(program, values, row, start, end, number, error, kind, xs, es, cs):
     """A condition in postfix form on a solution; the values of truth stand in `cs`."""
     top = 0
@@ -220,7 +221,7 @@ def _holds(program, values, row, start, end, number, error, kind, xs, es, cs):
     return 1
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def test(program, values, start, end, number, error, kind):
     """A condition on rows: 0 false, 1 true, 2 not known here."""
     xs, es, cs = np.empty(64), np.empty(64), np.empty(64, np.int64)
@@ -230,7 +231,7 @@ def test(program, values, start, end, number, error, kind):
     return found
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _related(op, a, b, c, d):
     """Whether the intervals [a, b] and [c, d] stand in a relation."""
     if op == SEQ:
@@ -250,7 +251,7 @@ def _related(op, a, b, c, d):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _oldest(op, start, end, from_left):
     """The earliest end that a partner can have."""
     if op in (SEQ, JOIN):
@@ -264,7 +265,7 @@ def _oldest(op, start, end, from_left):
     return start + 1 if op == DURING else start
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _wider(values, start, end, unsure, room):
     """The same rows with more room."""
     n = len(start)
@@ -278,7 +279,7 @@ def _wider(values, start, end, unsure, room):
     return values_, start_, end_, unsure_
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, vague, places, loose, extra, program, numbers):
     """Pairs of two sides, in the order of their end: each is found when its later part comes.
 
@@ -373,7 +374,7 @@ def join(op, bound, lv, ls, le, rv, rs, re, left, right, keep, vague, places, lo
     return ov, os, oe, unsure, n, ln, rn
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _put(values, row, start, end, store, n, places, once):
     """Adds a row to a store; not again, if it is to be there only `once`. Returns how many there are."""
     sv, ss, se, sb, sk, sh, _ = store
@@ -394,7 +395,7 @@ def _put(values, row, start, end, store, n, places, once):
     return n + 1
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def ask(how, av, begins, ends, kv, ks, ke, store, places, loose, layout, program, numbers):
     """For each row that asks, its partners among those that are kept and have come by its end.
 
@@ -485,7 +486,7 @@ EMPTIED = -2
 """In what `follow` finds, a cell that is empty from there on; 1 is a row that enters, -1 one that leaves."""
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def relink(before, heads, after, cells):
     """From the chains of a store to the other direction; nothing is in a cell, the oldest is next."""
     for slot in range(len(heads)):
@@ -497,7 +498,7 @@ def relink(before, heads, after, cells):
             at = before[at]
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _noted(log, n, row, cell, what):
     """A log with one line more; there is more room in it, where that was needed."""
     if n == len(log):
@@ -508,7 +509,7 @@ def _noted(log, n, row, cell, what):
     return log
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def follow(bound, lv, ls, le, rv, rs, re, left, after, cells, places, loose, flags):
     """For each right side, what comes into the cell of its key since the last one, and what is too old.
 
@@ -594,7 +595,7 @@ def follow(bound, lv, ls, le, rv, rs, re, left, after, cells, places, loose, fla
     return log[:m], begun, n, instants
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def tally(op, log, count, codes, whole, sums, ends, links):
     """An aggregate of what is in a cell, for each right side of a log: how many, their sum, the best code.
 
@@ -637,7 +638,7 @@ def tally(op, log, count, codes, whole, sums, ends, links):
     return times, found, best
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _agree(values, row, others, other, pairs):
     """Whether two rows have the same codes at some places."""
     same = True
@@ -646,7 +647,7 @@ def _agree(values, row, others, other, pairs):
     return same
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _lies_between(values, row, first, last, store, places, pairs):
     """Whether a solution of a store agrees with a row and lies between two times."""
     sv, ss, se, before, keys, heads, _ = store
@@ -658,7 +659,7 @@ def _lies_between(values, row, first, last, store, places, pairs):
     return False
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def _first_end(values, row, start, store, places):
     """When the first solution of a store ended that has the codes of a row, and its start."""
     sv, ss, se, before, keys, heads, _ = store
@@ -673,7 +674,7 @@ def _first_end(values, row, start, store, places):
     return found
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def adjacent(bound, same_for_all, width, afters, befores, insides, stores, places, loose, extra):
     """Pairs of a solution before and one after with none in between; what comes is added to the stores.
 
@@ -728,7 +729,7 @@ def adjacent(bound, same_for_all, width, afters, befores, insides, stores, place
     return ov, os, oe, n, lengths[0], lengths[1], lengths[2]
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def enumerate_rows(rows, known, slots, count):
     """The number of each row among those that are known, and how many they are; there is room for all."""
     found = np.empty(len(rows), np.int64)
@@ -754,7 +755,7 @@ def enumerate_rows(rows, known, slots, count):
     return found, count
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def are_triples(made, initials):
     """Which terms that a rule puts together are triples, and the places of the answers that make any.
 
@@ -777,7 +778,7 @@ def are_triples(made, initials):
     return found, left[:n]
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def shapes(p, o, kind, literal, by_node, by_literal, by_class):
     """What is seen of each triple, the least and the largest of it; `kind` is the code of rdf:type."""
     found, least, most = np.empty(len(p), np.int32), np.int32(2**31 - 1), np.int32(-(2**31))
@@ -789,7 +790,7 @@ def shapes(p, o, kind, literal, by_node, by_literal, by_class):
     return found, least, most
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def first_times(numbers, known):
     """Which rows have a number for the first time; there were so many before."""
     fresh = np.zeros(len(numbers), np.bool_)
@@ -800,7 +801,7 @@ def first_times(numbers, known):
     return fresh
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def run_groups(groups, start, end, begun, count):
     """The last row of each group at each instant, and when the group of each row began by then."""
     last = np.full(count, _EMPTY, np.int64)
@@ -816,7 +817,7 @@ def run_groups(groups, start, end, begun, count):
     return np.flatnonzero(shown), first
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def total(op, groups, codes, times, added, rows, whole, counts, sums, bests, wrong):
     """A running aggregate (COUNT, SUM, AVG, MIN, MAX, SAMPLE): its value at each row, and its count.
 
@@ -846,7 +847,7 @@ def total(op, groups, codes, times, added, rows, whole, counts, sums, bests, wro
     return found, many
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def distinct(s, p, o, start, end):
     """Which rows are the first of their kind; rows that end together stand together."""
     keep = np.ones(len(end), np.bool_)
