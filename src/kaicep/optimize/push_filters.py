@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from kaicep.optimize.rule import RuleContext, certain_variables, with_conditions
 from kaicep.plan.chi import Element, Loop, Together
-from kaicep.plan.expressions import Call, Expr, variables_of
+from kaicep.plan.expressions import Expr, variables_of
 from kaicep.plan.nodes import ChiPlan, Pattern
+from kaicep.plan.program import conjuncts
 from kaicep.plan.text import resolved_text
 
 
@@ -29,7 +30,7 @@ def push_filters(plan: ChiPlan, context: RuleContext) -> ChiPlan:
         if not variables_of(each) <= once:
             kept.append(each)
             continue
-        for part in _conjuncts(each):
+        for part in conjuncts(each):
             names = variables_of(part)
             if len(names) == 1:
                 single.setdefault(next(iter(names)), []).append(part)
@@ -38,14 +39,6 @@ def push_filters(plan: ChiPlan, context: RuleContext) -> ChiPlan:
                 kept.append(part)
     chains = tuple(with_conditions(chain, single) for chain in body.chains)
     return replace(plan, body=replace(body, chains=chains, conditions=tuple(kept)))
-
-
-def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Call) and expr.op == "and":
-        for each in expr.args:
-            yield from _conjuncts(each)
-    else:
-        yield expr
 
 
 def _loops(sequence: tuple[Element, ...]) -> Iterator[str]:
